@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * To add a framework: its bit and name in ddp_options, a function here that
+ * puts its variables, and a line in the table at the end.
+ */
+#include "config.h"
+
+#include "core/ddp_env.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+const char *const ddp_env_sentinels[] = {
+	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+	"MASTER_PORT", NULL
+};
+
+/* The walk over the variables: stops at the first non-zero rc. */
+struct walk {
+	const struct ddp_plan *plan;
+	const struct ddp_rank *r;
+	ddp_env_fn fn;
+	void *arg;
+	int rc;
+};
+
+#define OWN 0
+#define EACH DDP_VAR_PER_RANK
+#define SOFT DDP_VAR_DEFAULT
+
+static void put(struct walk *w, const char *name, const char *value,
+		const char *source, unsigned flags)
+{
+	struct ddp_var v = { name, value, source, flags, NULL };
+
+	if (!w->rc)
+		w->rc = w->fn(w->arg, &v);
+}
+
+static void put_u32(struct walk *w, const char *name, uint32_t value,
+		    const char *source, unsigned flags)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%" PRIu32, value);
+	put(w, name, text, source, flags);
+}
+
+/* "address:port", with brackets around a numeric IPv6 address. */
+static void put_endpoint(struct walk *w, const char *name, const char *source)
+{
+	char text[DDP_ADDR_MAX + 16];
+	const char *addr = w->plan->addr;
+	int n;
+
+	n = snprintf(text, sizeof(text),
+		     ddp_text_is_ipv6(addr) ? "[%s]:%u" : "%s:%u", addr,
+		     w->plan->port);
+	if (n < 0 || (size_t)n >= sizeof(text))
+		w->rc = w->rc ? w->rc : -1;
+	else
+		put(w, name, text, source, OWN);
+}
+
+static void put_world(struct walk *w)
+{
+	const struct ddp_layout *l = &w->plan->layout;
+	uint32_t noderank = l->rank[w->r->node];
+
+	put_u32(w, "RANK", w->r->rank, "global task id", EACH);
+	put_u32(w, "WORLD_SIZE", l->ntasks, "tasks in the step", OWN);
+	put_u32(w, "LOCAL_RANK", w->r->local, "task id on the node", EACH);
+	put_u32(w, "LOCAL_WORLD_SIZE", l->tasks[w->r->node],
+		"tasks on this node", EACH);
+	put_u32(w, "NODE_RANK", noderank, "node, by lowest rank", EACH);
+	put(w, "MASTER_ADDR", w->plan->addr,
+	    w->plan->given & (1U << DDP_OPT_MASTER_ADDR) ?
+	    "--ddp-master-addr" : "NodeAddr of rank 0's node", OWN);
+	put_u32(w, "MASTER_PORT", w->plan->port,
+		w->plan->given & (1U << DDP_OPT_MASTER_PORT) ?
+		"--ddp-master-port" : "job, step, restart; free on rank 0's "
+		"node", OWN);
+}
+
+/*
+ * For people who run torchrun inside a task: every task is one torchrun
+ * agent, whatever the number of tasks a node, and each starts one worker a
+ * GPU that it sees.
+ */
+static void put_torchrun(struct walk *w)
+{
+	char id[32];
+
+	put_u32(w, "PET_NNODES", w->plan->layout.ntasks,
+		"torchrun: one agent a task", OWN);
+	put_u32(w, "PET_NODE_RANK", w->r->rank, "torchrun: RANK", EACH);
+	put_u32(w, "PET_NPROC_PER_NODE", w->r->gpus ? w->r->gpus : 1,
+		"torchrun: GPUs of the task", EACH);
+	put(w, "PET_MASTER_ADDR", w->plan->addr, "torchrun: MASTER_ADDR", OWN);
+	put_u32(w, "PET_MASTER_PORT", w->plan->port, "torchrun: MASTER_PORT",
+		OWN);
+	put_endpoint(w, "PET_RDZV_ENDPOINT", "torchrun: address:port");
+	snprintf(id, sizeof(id), "%" PRIu32 ".%" PRIu32, w->plan->job,
+		 w->plan->step);
+	put(w, "PET_RDZV_ID", id, "torchrun: job.step", OWN);
+}
+
+static void put_torch(struct walk *w)
+{
+	struct ddp_var async = { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1",
+		"a failed collective ends the rank", SOFT,
+		"NCCL_ASYNC_ERROR_HANDLING" };
+	const struct ddp_layout *l = &w->plan->layout;
+
+	put_u32(w, "GROUP_RANK", l->rank[w->r->node], "NODE_RANK", EACH);
+	put_u32(w, "GROUP_WORLD_SIZE", l->nnodes, "nodes in the step", OWN);
+	put(w, "ROLE_NAME", "default", "one role", OWN);
+	put_u32(w, "ROLE_RANK", w->r->rank, "RANK", EACH);
+	put_u32(w, "ROLE_WORLD_SIZE", l->ntasks, "WORLD_SIZE", OWN);
+	if (w->r->threads)
+		put_u32(w, "OMP_NUM_THREADS", w->r->threads,
+			"cores of the rank's CPU set", SOFT | EACH);
+	if (!w->rc)
+		w->rc = w->fn(w->arg, &async);
+	put_torchrun(w);
+}
+
+static void put_jax(struct walk *w)
+{
+	put_endpoint(w, "JAX_COORDINATOR_ADDRESS", "address:port");
+	put_u32(w, "JAX_COORDINATOR_PORT", w->plan->port, "MASTER_PORT", OWN);
+}
+
+/* NCCL takes a prefix unless '=' asks for the exact name. */
+static void put_iface(struct walk *w)
+{
+	char exact[DDP_IFNAME_MAX + 1];
+
+	if (!w->r->ifname)
+		return;
+	snprintf(exact, sizeof(exact), "=%s", w->r->ifname);
+	put(w, "NCCL_SOCKET_IFNAME", exact, "--ddp-iface", SOFT | EACH);
+	put(w, "GLOO_SOCKET_IFNAME", w->r->ifname, "--ddp-iface", SOFT | EACH);
+}
+
+int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
+		 ddp_env_fn fn, void *arg)
+{
+	static void (*const framework[DDP_FW_COUNT])(struct walk *) = {
+		[DDP_FW_TORCH] = put_torch,
+		[DDP_FW_JAX] = put_jax,
+	};
+	struct walk w = { plan, r, fn, arg, 0 };
+
+	put_world(&w);
+	for (unsigned i = 0; i < DDP_FW_COUNT; i++)
+		if (plan->frameworks & (1U << i))
+			framework[i](&w);
+	put_iface(&w);
+	return w.rc;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a user can ask of a launch: the option table shared by srun, sbatch,
+ * salloc, the environment and plugstack.conf, and one validator for all.
+ */
+#ifndef DDP_OPTIONS_H
+#define DDP_OPTIONS_H
+
+#include "core/ddp_err.h"
+#include "core/ddp_text.h"
+
+enum ddp_opt {
+	DDP_OPT_LAUNCH,
+	DDP_OPT_EXPLAIN,
+	DDP_OPT_FRAMEWORKS,
+	DDP_OPT_MASTER_PORT,
+	DDP_OPT_MASTER_ADDR,
+	DDP_OPT_IFACE,
+	DDP_OPT_COUNT
+};
+
+enum ddp_mode { DDP_MODE_OFF, DDP_MODE_STATELESS, DDP_MODE_FULL };
+
+enum ddp_framework {
+	DDP_FW_TORCH,
+	DDP_FW_JAX,
+	DDP_FW_COUNT
+};
+
+#define DDP_FW_ALL ((1U << DDP_FW_COUNT) - 1)
+
+enum ddp_iface { DDP_IFACE_NONE, DDP_IFACE_AUTO, DDP_IFACE_NAME };
+
+/* How an option is spelled. has_arg as in SPANK: 0 no, 1 yes, 2 optional. */
+struct ddp_optdef {
+	const char *name;	/* "ddp-master-port", after "--" */
+	const char *key;	/* "master-port", in plugstack.conf's allow= */
+	const char *env;	/* "DDP_MASTER_PORT", after SLURM_ or SBATCH_ */
+	const char *arginfo;	/* "auto|PORT", NULL without argument */
+	const char *usage;
+	int has_arg;
+};
+
+/* port 0 and an empty addr mean auto. frameworks: bits 1 << ddp_framework. */
+struct ddp_options {
+	enum ddp_mode mode;
+	bool explain;
+	unsigned frameworks;
+	uint16_t port;
+	char addr[DDP_ADDR_MAX];
+	enum ddp_iface iface;
+	char ifname[DDP_IFNAME_MAX];
+};
+
+/* The definition of an option; NULL outside the table. */
+const struct ddp_optdef *ddp_optdef_get(unsigned opt);
+
+/* Defaults: off, no explain, every framework, port, address auto, no iface. */
+void ddp_options_init(struct ddp_options *o);
+
+/*
+ * Set one option from its text. Text may be NULL, "" or Slurm's "(null)"
+ * where a value is optional: --ddp-launch means full, --ddp-explain means 1.
+ * Returns 0, or -1 with a message that lists the valid values; *o is then
+ * unchanged.
+ */
+int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
+		    struct ddp_err *err);
+
+const char *ddp_mode_name(enum ddp_mode mode);
+const char *ddp_framework_name(enum ddp_framework fw);
+
+/* "torch,jax" for a set of bits, into buf (64 bytes suffice). */
+const char *ddp_frameworks_text(unsigned set, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "core/ddp_probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define EPHEMERAL "/proc/sys/net/ipv4/ip_local_port_range"
+#define RESERVED "/proc/sys/net/ipv4/ip_local_reserved_ports"
+
+/* Bind the wildcard address of one family. */
+static enum ddp_probe_result bind_family(int family, uint16_t port)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	int on = 1, rc, fd;
+
+	memset(&ss, 0, sizeof(ss));
+	ss.ss_family = (sa_family_t)family;
+	if (family == AF_INET) {
+		((struct sockaddr_in *)&ss)->sin_port = htons(port);
+		len = sizeof(struct sockaddr_in);
+	} else {
+		((struct sockaddr_in6 *)&ss)->sin6_port = htons(port);
+		len = sizeof(struct sockaddr_in6);
+	}
+	fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return DDP_PORT_UNKNOWN;
+	if (family == AF_INET6)
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on,
+				 sizeof(on));
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	rc = bind(fd, (struct sockaddr *)&ss, len);
+	rc = rc ? errno : 0;
+	close(fd);
+	if (rc == EADDRINUSE)
+		return DDP_PORT_BUSY;
+	return rc ? DDP_PORT_UNKNOWN : DDP_PORT_FREE;
+}
+
+enum ddp_probe_result ddp_probe_bind(uint16_t port)
+{
+	enum ddp_probe_result v4 = bind_family(AF_INET, port);
+	enum ddp_probe_result v6 = bind_family(AF_INET6, port);
+
+	if (v4 == DDP_PORT_BUSY || v6 == DDP_PORT_BUSY)
+		return DDP_PORT_BUSY;
+	if (v4 == DDP_PORT_UNKNOWN && v6 == DDP_PORT_UNKNOWN)
+		return DDP_PORT_UNKNOWN;
+	return DDP_PORT_FREE;
+}
+
+static socklen_t numeric(const char *ip, uint16_t port,
+			 struct sockaddr_storage *ss)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST,
+				  .ai_socktype = SOCK_STREAM }, *res;
+	socklen_t len;
+
+	if (getaddrinfo(ip, NULL, &hints, &res))
+		return 0;
+	memset(ss, 0, sizeof(*ss));
+	len = res->ai_addrlen;
+	memcpy(ss, res->ai_addr, len);
+	freeaddrinfo(res);
+	if (ss->ss_family == AF_INET)
+		((struct sockaddr_in *)ss)->sin_port = htons(port);
+	else
+		((struct sockaddr_in6 *)ss)->sin6_port = htons(port);
+	return len;
+}
+
+/* The outcome of a connection attempt under way on fd. */
+static enum ddp_probe_result connect_wait(int fd, int timeout_ms)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (poll(&pfd, 1, timeout_ms) != 1 ||
+	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
+		return DDP_PORT_UNKNOWN;
+	if (!error)
+		return DDP_PORT_BUSY;
+	return error == ECONNREFUSED ? DDP_PORT_FREE : DDP_PORT_UNKNOWN;
+}
+
+enum ddp_probe_result ddp_probe_connect(const char *ip, uint16_t port,
+					int timeout_ms)
+{
+	enum ddp_probe_result result = DDP_PORT_UNKNOWN;
+	struct sockaddr_storage ss;
+	socklen_t len = numeric(ip, port, &ss);
+	int fd;
+
+	if (!len)
+		return DDP_PORT_UNKNOWN;
+	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		    0);
+	if (fd < 0)
+		return DDP_PORT_UNKNOWN;
+	if (!connect(fd, (struct sockaddr *)&ss, len))
+		result = DDP_PORT_BUSY;
+	else if (errno == ECONNREFUSED)
+		result = DDP_PORT_FREE;
+	else if (errno == EINPROGRESS)
+		result = connect_wait(fd, timeout_ms);
+	close(fd);
+	return result;
+}
+
+bool ddp_probe_is_local(const char *ip)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = numeric(ip, 0, &ss);
+	int fd, rc;
+
+	if (!len)
+		return false;
+	fd = socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	rc = bind(fd, (struct sockaddr *)&ss, len);
+	close(fd);
+	return !rc;
+}
+
+int ddp_probe_resolve(const char *addr, char *ip)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *res = NULL;
+	char text[DDP_ADDR_MAX];
+	int rc = -1;
+
+	ip[0] = '\0';
+	if (getaddrinfo(addr, NULL, &hints, &res))
+		return -1;
+	for (struct addrinfo *a = res; a; a = a->ai_next) {
+		if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof(text),
+				NULL, 0, NI_NUMERICHOST) ||
+		    !ddp_text_is_addr(text))
+			continue;
+		if (rc && !ddp_text_copy(ip, DDP_ADDR_MAX, text))
+			rc = 0;
+		if (!ddp_text_is_loopback(text)) {
+			rc = ddp_text_copy(ip, DDP_ADDR_MAX, text);
+			break;
+		}
+	}
+	freeaddrinfo(res);
+	return rc;
+}
+
+/* A small file of /proc into buf, always terminated. */
+static int read_proc(const char *path, char *buf, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t used = 0;
+	ssize_t n = -1;
+
+	if (fd < 0)
+		return -1;
+	while (used + 1 < size) {
+		n = read(fd, buf + used, size - 1 - used);
+		if (n <= 0)
+			break;
+		used += (size_t)n;
+	}
+	close(fd);
+	buf[used] = '\0';
+	return n < 0 ? -1 : 0;
+}
+
+int ddp_probe_ephemeral(uint32_t *lo, uint32_t *hi)
+{
+	char text[64];
+	unsigned a, b;
+
+	if (read_proc(EPHEMERAL, text, sizeof(text)) ||
+	    sscanf(text, "%u %u", &a, &b) != 2 || a > b || b > 65535)
+		return -1;
+	*lo = a;
+	*hi = b;
+	return 0;
+}
+
+void ddp_probe_exclude(struct ddp_portset *set)
+{
+	char text[4096], *save = NULL;
+	uint32_t lo, hi;
+
+	if (!ddp_probe_ephemeral(&lo, &hi))
+		ddp_portset_exclude(set, lo, hi);
+	if (read_proc(RESERVED, text, sizeof(text)))
+		return;
+	for (char *p = strtok_r(text, ",\n", &save); p;
+	     p = strtok_r(NULL, ",\n", &save)) {
+		unsigned a, b;
+		int n = sscanf(p, "%u-%u", &a, &b);
+
+		if (n >= 1)
+			ddp_portset_exclude(set, a, n == 2 ? b : a);
+	}
+}
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (!a || a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return !memcmp(&((const struct sockaddr_in *)a)->sin_addr,
+			       &((const struct sockaddr_in *)b)->sin_addr,
+			       sizeof(struct in_addr));
+	return a->sa_family == AF_INET6 &&
+	       !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+		       &((const struct sockaddr_in6 *)b)->sin6_addr,
+		       sizeof(struct in6_addr));
+}
+
+int ddp_probe_iface(const char *ip, char *ifname, size_t size)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = numeric(ip, 9, &ss), own = sizeof(ss);
+	struct ifaddrs *list = NULL;
+	int rc = -1, fd;
+
+	if (!len)
+		return -1;
+	fd = socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	/* connect() on a datagram socket only asks the routing table. */
+	if (!connect(fd, (struct sockaddr *)&ss, len) &&
+	    !getsockname(fd, (struct sockaddr *)&ss, &own) &&
+	    !getifaddrs(&list))
+		for (struct ifaddrs *i = list; i && rc; i = i->ifa_next)
+			if (same_address(i->ifa_addr, (struct sockaddr *)&ss))
+				rc = ddp_text_copy(ifname, size, i->ifa_name);
+	freeifaddrs(list);
+	close(fd);
+	return rc;
+}

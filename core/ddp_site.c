@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "core/ddp_site.h"
+
+#include <string.h>
+
+#define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow="
+
+void ddp_site_init(struct ddp_site *site)
+{
+	memset(site, 0, sizeof(*site));
+	ddp_options_init(&site->defaults);
+	site->allowed = (1U << DDP_OPT_COUNT) - 1;
+}
+
+static int bad_arg(struct ddp_err *err, const char *arg, const char *why)
+{
+	char shown[64];
+
+	return ddp_err_set(err, DDP_EINVAL,
+			   "plugstack.conf: argument \"%s\" ignored: %s",
+			   ddp_text_safe(arg, shown, sizeof(shown)), why);
+}
+
+static int set_range(struct ddp_site *site, const char *arg, const char *text,
+		     struct ddp_err *err)
+{
+	const char *dash = strchr(text, '-');
+	uint32_t lo, hi;
+
+	if (!dash ||
+	    ddp_text_u32_n(text, (size_t)(dash - text), 1024, 65535, &lo) ||
+	    ddp_text_u32(dash + 1, lo, 65535, &hi))
+		return bad_arg(err, arg, "valid: port_range=LOW-HIGH with "
+			       "1024 <= LOW <= HIGH <= 65535");
+	site->port_lo = (uint16_t)lo;
+	site->port_hi = (uint16_t)hi;
+	return 0;
+}
+
+static int option_find(const char *key, size_t len)
+{
+	for (int i = 0; i < DDP_OPT_COUNT; i++) {
+		const char *name = ddp_optdef_get((unsigned)i)->key;
+
+		if (strlen(name) == len && !memcmp(name, key, len))
+			return i;
+	}
+	return -1;
+}
+
+static int set_allow(struct ddp_site *site, const char *arg, const char *text,
+		     struct ddp_err *err)
+{
+	unsigned allowed = 0;
+	const char *p = text;
+
+	for (;;) {
+		size_t len = strcspn(p, ",");
+		int opt = option_find(p, len);
+
+		if (opt < 0)
+			return bad_arg(err, arg, "valid: allow=launch,explain,"
+				       "frameworks,master-port,master-addr,"
+				       "iface");
+		allowed |= 1U << opt;
+		if (!p[len])
+			break;
+		p += len + 1;
+	}
+	site->allowed = allowed;
+	return 0;
+}
+
+static int set_default(struct ddp_site *site, enum ddp_opt opt,
+		       const char *arg, const char *text, struct ddp_err *err)
+{
+	struct ddp_err why;
+
+	if (!text[0])
+		return bad_arg(err, arg, "it has no value");
+	if (ddp_options_set(&site->defaults, opt, text, &why))
+		return bad_arg(err, arg, why.text);
+	return 0;
+}
+
+int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
+{
+	const char *value = strchr(arg, '=');
+	size_t len = value ? (size_t)(value - arg) : 0;
+
+	if (len == 4 && !memcmp(arg, "mode", len))
+		return set_default(site, DDP_OPT_LAUNCH, arg, value + 1, err);
+	if (len == 10 && !memcmp(arg, "frameworks", len))
+		return set_default(site, DDP_OPT_FRAMEWORKS, arg, value + 1,
+				   err);
+	if (len == 5 && !memcmp(arg, "iface", len))
+		return set_default(site, DDP_OPT_IFACE, arg, value + 1, err);
+	if (len == 10 && !memcmp(arg, "port_range", len))
+		return set_range(site, arg, value + 1, err);
+	if (len == 5 && !memcmp(arg, "allow", len))
+		return set_allow(site, arg, value + 1, err);
+	return bad_arg(err, arg, "valid arguments: " VALID_ARGS);
+}
+
+int ddp_site_check(const struct ddp_site *site, unsigned given, uint16_t port,
+		   struct ddp_err *err)
+{
+	unsigned denied = given & ~site->allowed;
+
+	for (unsigned i = 0; i < DDP_OPT_COUNT; i++)
+		if (denied & (1U << i))
+			return ddp_err_set(err, DDP_EPOLICY,
+				"--%s is not allowed on this cluster "
+				"(plugstack.conf: allow=); leave it out",
+				ddp_optdef_get(i)->name);
+	if (port && site->port_lo &&
+	    (port < site->port_lo || port > site->port_hi))
+		return ddp_err_set(err, DDP_EPOLICY,
+				   "master port %u is outside this cluster's "
+				   "port_range=%u-%u (plugstack.conf); use "
+				   "--ddp-master-port=auto or a port inside",
+				   port, site->port_lo, site->port_hi);
+	return 0;
+}
