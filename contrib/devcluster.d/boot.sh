@@ -59,7 +59,7 @@ db_template()
 	local v
 	v=$(in_place mariadbd --no-defaults --version) || return 1
 	printf '%s/slurm-ddp/db-%s' "${XDG_CACHE_HOME:-/var/cache}" \
-		"$(printf '%s' "$v" | sed 's/.*Ver //; s/[^A-Za-z0-9.]\+/-/g')"
+		"$(sed 's/.*Ver //; s/ .*//; s/[^A-Za-z0-9.+]/-/g' <<<"$v")"
 }
 
 # trusted DIR: root's own, and changed by nobody else.
@@ -112,7 +112,7 @@ start_db()
 		--innodb-log-file-size=8M --innodb-doublewrite=0 \
 		--innodb-flush-log-at-trx-commit=0 --innodb-fast-shutdown=2 \
 		--innodb-use-native-aio=0 --innodb-lock-wait-timeout=900 \
-		--max-allowed-packet=16M
+		--max-allowed-packet=16M --init-file="$D/etc/init.sql"
 }
 
 start_slurmds()

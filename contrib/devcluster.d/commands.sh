@@ -216,9 +216,6 @@ cmd_run()
 	user_prefix
 	if ((${#ENTER[@]})); then
 		export PATH=$DAEMON_PATH
-		# The caller's folder may not exist there.
-		# shellcheck disable=SC2016 # for the inner shell
-		ENTER+=(sh -c 'cd "$0" 2>/dev/null || cd /; exec "$@"' "$PWD")
 	fi
 	exec "${ENTER[@]}" "${AS[@]}" "${CMD[@]}"
 }

@@ -36,6 +36,7 @@ write_slurm_conf()
 		ReturnToService=2
 		ProctrackType=proctrack/$proctrack
 		TaskPlugin=task/$task
+		DefMemPerCPU=100
 		MpiDefault=none
 		MailProg=/bin/true
 		SelectType=select/cons_tres
@@ -66,6 +67,8 @@ write_slurm_conf()
 # on all addresses, so the ports differ too.
 write_nodes()
 {
+	# Memory is only counted: enough for every CPU at DefMemPerCPU.
+	local mem=$((O_cpus > 40 ? O_cpus * 100 : 4000))
 	local gres='' range="[1-$O_nodes]" ports="[$NODE_PORT-$LAST_PORT]"
 	((O_nodes > 1)) || range=1 ports=$NODE_PORT
 	((O_gpus == 0)) || gres=" Gres=gpu:$O_gpus"
@@ -73,7 +76,7 @@ write_nodes()
 		"$NODE_PREFIX" "$range" "$(hostname -s)" "$NET" "$range" "$ports"
 	printf ' CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d' \
 		"$O_cpus" "$O_cpus"
-	printf ' ThreadsPerCore=1 RealMemory=4000%s\n' "$gres"
+	printf ' ThreadsPerCore=1 RealMemory=%d%s\n' "$mem" "$gres"
 	printf 'PartitionName=main Nodes=ALL Default=YES State=UP %s\n' \
 		MaxTime=INFINITE
 }
@@ -111,6 +114,9 @@ write_dbd_conf()
 {
 	# localhost makes libmariadb use the socket named in MYSQL_UNIX_PORT;
 	# the database listens nowhere else, in a folder only root can enter.
+	# slurmdbd finds StorageLoc made (init.sql): where it has to make it
+	# itself, libmariadb 3.4.10 loses its options in the first, failing
+	# connect and then refuses every result ("number of columns").
 	cat <<-X
 		AuthType=auth/munge
 		AuthInfo=socket=$D/run/munge.sock
@@ -186,6 +192,8 @@ write_config()
 		write_gres_conf >"$D/etc/gres.conf" &&
 		write_cgroup_conf >"$D/etc/cgroup.conf" &&
 		write_plugstack >"$D/etc/plugstack.conf" &&
+		printf 'CREATE DATABASE IF NOT EXISTS slurm_acct_db;\n' \
+			>"$D/etc/init.sql" &&
 		(umask 077 && write_dbd_conf >"$D/etc/slurmdbd.conf") &&
 		(umask 077 && head -c 1024 /dev/urandom >"$D/key/munge.key") ||
 		return 1

@@ -34,8 +34,11 @@ set_enter()
 	ENTER=()
 	[[ -n $O_root ]] || return 0
 	rec_pid holder || return 1
-	ENTER=(nsenter "--mount=/proc/$REPLY/ns/mnt" "--root=/proc/$REPLY/root"
-		--)
+	local at=/proc/$REPLY
+	# In the caller's folder where that exists inside too.
+	local cwd=$at/root$PWD
+	[[ -d $cwd ]] || cwd=$at/root
+	ENTER=(nsenter "--mount=$at/ns/mnt" "--root=$at/root" "--wd=$cwd" --)
 }
 
 start_holder()
