@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two facts that SPANK does not hand to a plugin in srun: what --export does
+ * to the environment, and whether a --task-prolog will run after us. Used
+ * for warnings and checks only.
+ */
+#include "config.h"
+
+#include "spank/spank_ddp.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define CMDLINE_MAX (256 * 1024)
+
+static char *cmdline;
+static const char *export_list;
+static bool task_prolog;
+static char value[4096];
+
+static size_t read_cmdline(void)
+{
+	size_t used = 0;
+	ssize_t n;
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+
+	cmdline = fd < 0 ? NULL : malloc(CMDLINE_MAX + 1);
+	while (cmdline && used < CMDLINE_MAX &&
+	       (n = read(fd, cmdline + used, CMDLINE_MAX - used)) > 0)
+		used += (size_t)n;
+	if (fd >= 0)
+		close(fd);
+	if (cmdline)
+		cmdline[used] = '\0';
+	return used;
+}
+
+void ddp_cmdline_clear(void)
+{
+	free(cmdline);
+	cmdline = NULL;
+	export_list = NULL;
+	task_prolog = false;
+}
+
+void ddp_cmdline_read(int nprog)
+{
+	const char *env = getenv("SRUN_EXPORT_ENV");
+	size_t used = read_cmdline();
+	int argc = 0, i = 0;
+
+	export_list = env ? env : getenv("SLURM_EXPORT_ENV");
+	task_prolog = getenv("SLURM_TASK_PROLOG");
+	for (size_t p = 0; p < used; p += strlen(cmdline + p) + 1)
+		argc++;
+	for (size_t p = 0; p < used && i < argc - nprog; i++) {
+		const char *arg = cmdline + p;
+
+		p += strlen(arg) + 1;
+		if (!strncmp(arg, "--export=", 9))
+			export_list = arg + 9;
+		else if (!strcmp(arg, "--export") && p < used)
+			export_list = cmdline + p;
+		else if (!strncmp(arg, "--task-p", 8))
+			task_prolog = true;
+	}
+}
+
+const char *ddp_cmdline_task_env(const char *name)
+{
+	const char *p = export_list;
+	size_t len = strlen(name);
+	bool all = !export_list;
+
+	while (p && *p) {
+		size_t n = strcspn(p, ",");
+
+		if (n == 3 && !strncasecmp(p, "ALL", 3))
+			all = true;
+		if (n == len && !strncmp(p, name, len))
+			return getenv(name);
+		if (n > len && p[len] == '=' && !strncmp(p, name, len)) {
+			n -= len + 1;
+			if (n >= sizeof(value))
+				n = sizeof(value) - 1;
+			memcpy(value, p + len + 1, n);
+			value[n] = '\0';
+			return value;
+		}
+		p += p[n] ? n + 1 : n;
+	}
+	return all ? getenv(name) : NULL;
+}
+
+bool ddp_cmdline_task_prolog(void)
+{
+	return task_prolog;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The adapter between Slurm's SPANK and the core, one file a context:
+ * spank_srun.c (srun), spank_alloc.c (sbatch, salloc), spank_step.c (the
+ * tasks on the nodes). spank_ddp.c only dispatches.
+ */
+#ifndef SPANK_DDP_H
+#define SPANK_DDP_H
+
+#include "core/ddp_env.h"
+#include "core/ddp_site.h"
+
+#include <slurm/spank.h>
+
+/* All messages to people start like this. */
+#define DDP_MSG "ddp: "
+
+/* What the plugin learns before a launch, in every context. */
+struct ddp_spank {
+	struct ddp_site site;
+	struct ddp_options options;	/* after ddp_spank_options_resolve() */
+	unsigned given;			/* bits 1 << ddp_opt of the user's */
+	unsigned components;		/* of a heterogeneous srun */
+};
+
+/* spank_options.c */
+
+/*
+ * Register the options with Slurm; environment twins start with prefix
+ * ("SLURM_", "SBATCH_", "SALLOC_"), NULL where options are not read (on the
+ * nodes, whose callbacks ignore what they are handed).
+ */
+void ddp_spank_options_register(spank_t sp, const char *prefix);
+
+/*
+ * Options from all sources into state->options and ->given, later ones win:
+ * site, what sbatch or salloc was given, environment, command line. Also
+ * checks the site's policy. Returns 0, or -1 with *err.
+ */
+int ddp_spank_options_resolve(struct ddp_spank *state, struct ddp_err *err);
+
+/* Hand options->given on to every srun of the job, by environment. */
+int ddp_spank_options_export(const struct ddp_spank *state);
+
+/* Forget what an enclosing job's sbatch or salloc handed on. */
+void ddp_spank_options_forget(void);
+
+/* One warning for options that do nothing because the launch is off. */
+void ddp_spank_options_idle(const struct ddp_spank *state);
+
+/* spank_alloc.c: sbatch and salloc */
+void ddp_alloc_init(spank_t sp);
+int ddp_alloc_post_opt(struct ddp_spank *state);
+
+/* spank_srun.c */
+int ddp_srun_post_opt(struct ddp_spank *state);
+int ddp_srun_user_init(spank_t sp, struct ddp_spank *state);
+
+/* spank_cmdline.c: how srun itself was called */
+
+/* The program's arguments are the last nprog of srun's own. */
+void ddp_cmdline_read(int nprog);
+/* The value a variable will have in the tasks if nothing sets it; or NULL. */
+const char *ddp_cmdline_task_env(const char *name);
+/* Was --task-prolog or SLURM_TASK_PROLOG given? */
+bool ddp_cmdline_task_prolog(void);
+void ddp_cmdline_clear(void);
+
+/* spank_explain.c */
+void ddp_explain(const struct ddp_plan *plan, const char *nodes);
+
+/* spank_step.c: a task, with the user's ids, before its exec */
+int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);
+
+/*
+ * spank_verify.c: watch the calling process until it has become the user's
+ * program and compare its environment with the plan's; a difference is
+ * reported and the process killed. For hosts where a TaskProlog can change
+ * the environment after us. Returns 0, or -1 with *err.
+ */
+int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
+		     const char *node, struct ddp_err *err);
+
+#endif
