@@ -27,6 +27,7 @@ struct walk {
 #define OWN 0
 #define EACH DDP_VAR_PER_RANK
 #define SOFT DDP_VAR_DEFAULT
+#define NODE (DDP_VAR_PER_RANK | DDP_VAR_ON_NODE)
 
 static void put(struct walk *w, const char *name, const char *value,
 		const char *source, unsigned flags)
@@ -95,7 +96,7 @@ static void put_torchrun(struct walk *w)
 		"torchrun: one agent a task", OWN);
 	put_u32(w, "PET_NODE_RANK", w->r->rank, "torchrun: RANK", EACH);
 	put_u32(w, "PET_NPROC_PER_NODE", w->r->gpus ? w->r->gpus : 1,
-		"torchrun: GPUs of the task", EACH);
+		"torchrun: GPUs of the task", NODE);
 	put(w, "PET_MASTER_ADDR", w->plan->addr, "torchrun: MASTER_ADDR", OWN);
 	put_u32(w, "PET_MASTER_PORT", w->plan->port, "torchrun: MASTER_PORT",
 		OWN);
@@ -119,7 +120,7 @@ static void put_torch(struct walk *w)
 	put_u32(w, "ROLE_WORLD_SIZE", l->ntasks, "WORLD_SIZE", OWN);
 	if (w->r->threads)
 		put_u32(w, "OMP_NUM_THREADS", w->r->threads,
-			"cores of the rank's CPU set", SOFT | EACH);
+			"cores of the rank's CPU set", SOFT | NODE);
 	if (!w->rc)
 		w->rc = w->fn(w->arg, &async);
 	put_torchrun(w);
@@ -139,8 +140,8 @@ static void put_iface(struct walk *w)
 	if (!w->r->ifname)
 		return;
 	snprintf(exact, sizeof(exact), "=%s", w->r->ifname);
-	put(w, "NCCL_SOCKET_IFNAME", exact, "--ddp-iface", SOFT | EACH);
-	put(w, "GLOO_SOCKET_IFNAME", w->r->ifname, "--ddp-iface", SOFT | EACH);
+	put(w, "NCCL_SOCKET_IFNAME", exact, "--ddp-iface", SOFT | NODE);
+	put(w, "GLOO_SOCKET_IFNAME", w->r->ifname, "--ddp-iface", SOFT | NODE);
 }
 
 int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,

@@ -21,7 +21,8 @@ struct ddp_rank {
 
 enum ddp_var_flags {
 	DDP_VAR_PER_RANK = 1,	/* differs between the ranks of a step */
-	DDP_VAR_DEFAULT = 2	/* the user's own value wins */
+	DDP_VAR_DEFAULT = 2,	/* the user's own value wins */
+	DDP_VAR_ON_NODE = 4	/* only the node knows the value */
 };
 
 struct ddp_var {

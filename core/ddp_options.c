@@ -8,6 +8,9 @@
 /* Ports below this one need a privilege that the program does not have. */
 #define PORT_MIN 1024
 
+/* No valid value comes near this length. */
+#define TEXT_MAX 512U
+
 static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 	[DDP_OPT_LAUNCH] = {
 		"ddp-launch", "launch", "DDP_LAUNCH", "full|stateless|off",
@@ -195,6 +198,10 @@ int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		return ddp_err_set(err, DDP_EINVAL, "no such option");
 	if (!text && optdefs[opt].has_arg == 1)
 		text = "";
+	if (text && strnlen(text, TEXT_MAX) == TEXT_MAX)
+		return ddp_err_set(err, DDP_EINVAL,
+				   "--%s: a value of %u bytes or more is not "
+				   "valid", optdefs[opt].name, TEXT_MAX);
 	switch (opt) {
 	case DDP_OPT_LAUNCH:
 		return set_launch(o, text, err);

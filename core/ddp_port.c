@@ -88,9 +88,9 @@ uint16_t ddp_port_candidate(const struct ddp_portset *set, uint32_t job,
 		return 0;
 	while (m > 2 && !is_prime(m))
 		m--;
-	x = job % m;
-	x += stride(m, 2654435769U) * (step % m);	/* 0.6180339887 */
-	x += stride(m, 3242174889U) * (restart % m);	/* 0.7548776662 */
-	x += stride(m, 2447445414U) * (attempt % m);	/* 0.5698402910 */
+	x = stride(m, 3518319154U) * (job % m);	/* 0.8191725134 */
+	x += stride(m, 2882110344U) * (step % m);	/* 0.6710436067 */
+	x += stride(m, 2360945575U) * (restart % m);	/* 0.5497004779 */
+	x += stride(m, 2654435769U) * (attempt % m);	/* 0.6180339887 */
 	return port_nth(set, (uint32_t)(x % m));
 }

@@ -33,11 +33,12 @@ void ddp_portset_exclude(struct ddp_portset *set, uint32_t lo, uint32_t hi);
 /*
  * Candidate number `attempt` for the step; 0 if the set is empty.
  *
- * A rank-1 lattice: (job + a·step + b·restart + c·attempt) mod m, with m the
- * largest prime not above the number of ports, so that the differences that
- * occur in practice (10000, 4096, 16384 …) are never a multiple of it, and
- * a, b, c spread by irrational ratios (golden section, powers of the plastic
- * number), so that neighbouring steps and attempts lie far apart.
+ * A rank-1 lattice: (a·job + b·step + c·restart + d·attempt) mod m, with m
+ * the largest prime not above the number of ports, so that the differences
+ * that occur in practice (10000, 4096, 16384 …) are no multiple of it, and
+ * a, b, c the fractions of m that spread three dimensions best (powers of
+ * 1/g, g^4 = g + 1), d the golden section: neighbouring jobs, steps and
+ * attempts lie far apart, and m consecutive jobs never meet.
  */
 uint16_t ddp_port_candidate(const struct ddp_portset *set, uint32_t job,
 			    uint32_t step, uint32_t restart,

@@ -20,7 +20,7 @@ static int explain_var(void *arg, const struct ddp_var *v)
 	(void)arg;
 	if (v->unless && ddp_cmdline_task_env(v->unless))
 		kept = true;
-	slurm_spank_log(DDP_MSG "  %-31s %c %-22s %-28s %s",
+	slurm_spank_log(DDP_MSG "  %-31s %c %-22s %-42s %s",
 			v->name, v->flags & DDP_VAR_PER_RANK ? '*' : ' ',
 			kept ? "(user's)" : value, v->source,
 			had ? ddp_text_safe(had, shown, sizeof(shown)) : "-");
@@ -38,15 +38,17 @@ void ddp_explain(const struct ddp_plan *plan, const char *nodes)
 	if (plan->iface != DDP_IFACE_NONE)
 		r.ifname = plan->iface == DDP_IFACE_NAME ? plan->ifname :
 			"auto";
-	slurm_spank_log(DDP_MSG "step %u.%u (restart %u): mode %s, frameworks "
+	slurm_spank_log(DDP_MSG "step %u.%u (restart %u): mode %s%s, frameworks "
 			"%s", plan->job, plan->step, plan->restart,
 			ddp_mode_name(plan->mode),
+			plan->mode == DDP_MODE_FULL ?
+			" (stateless in this version)" : "",
 			ddp_frameworks_text(plan->frameworks, fw, sizeof(fw)));
 	slurm_spank_log(DDP_MSG "%u tasks on %u nodes: %s, tasks a node %s%s",
 			plan->layout.ntasks, plan->layout.nnodes,
 			ddp_text_safe(nodes, shown, sizeof(shown)), counts,
 			order[0] ? ", rank 0 is not on the first" : "");
-	slurm_spank_log(DDP_MSG "  %-31s   %-22s %-28s %s", "VARIABLE",
+	slurm_spank_log(DDP_MSG "  %-31s   %-22s %-42s %s", "VARIABLE",
 			"RANK 0", "FROM", "USER HAD");
 	(void)ddp_env_each(plan, &r, explain_var, NULL);
 	slurm_spank_log(DDP_MSG "  * differs between ranks; (node): decided on "
