@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154 # bats sets output, lines, stderr
+#
+# For the tests of spank_ddp.so on a real Slurm. In a .bats file:
+#
+#	load lib
+#	load launch
+#	setup_file() { launch_up --nodes 2; }
+#	teardown_file() { launch_down; }
+#	setup() { launch_setup; }
+#
+# DDP_ROOT, the root folder of another Slurm, runs them on that one. CLUSTER_TMP
+# is a folder that all users and nodes can write to, and the tests' own.
+
+bats_require_minimum_version 1.5.0
+
+# What the caller of the tests has set must not reach a launch.
+launch_clean_env()
+{
+	local v
+	for v in $(compgen -e); do
+		case $v in
+		SLURM* | SRUN_* | SBATCH_* | SALLOC_* | PET_* | ROLE_* | \
+			GROUP_* | JAX_* | NCCL_* | TORCH_* | GLOO_* | \
+			RANK | LOCAL_RANK | NODE_RANK | WORLD_SIZE | \
+			LOCAL_WORLD_SIZE | MASTER_* | OMP_* | USE_LIBUV | \
+			CUDA_VISIBLE_DEVICES) unset "$v" ;;
+		esac
+	done
+}
+launch_clean_env
+
+# The one Python that may have Debian's torch; never a pyenv's shim.
+PYTHON=/usr/bin/python3
+TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# Above every real wait here, so that a hang is a failure with a name.
+LIMIT=${LIMIT:-60}
+
+# launch_up ARGS...: a cluster of devcluster's options, on DDP_ROOT if set.
+# A failure to start is a failure of the file, except where nothing can start.
+launch_up()
+{
+	[[ $EUID == 0 ]] || skip "needs root: it starts slurmds"
+	cluster_init
+	cluster_up ${DDP_ROOT:+--root "$DDP_ROOT"} "$@" >&2 || return 1
+	export CLUSTER_TMP=$CLUSTER_DIR/tmp
+	chmod 1777 "$CLUSTER_TMP"
+}
+
+# launch_down: and the proof that nothing of the cluster is left.
+launch_down()
+{
+	[[ -n ${CLUSTER_DIR:-} ]] || return 0
+	cluster_identity || return 1
+	cluster_down || return 1
+	cluster_gone
+}
+
+launch_setup()
+{
+	# srun hands its folder on to the tasks: one that all nodes have.
+	cd "$CLUSTER_TMP" || return 1
+	cluster_env
+}
+
+# slurm_at_least MAJOR.MINOR: of the cluster.
+slurm_at_least()
+{
+	local have
+	have=$(cut -d . -f 1-2 <<<"$DEVCLUSTER_SLURM_VERSION")
+	[[ $(printf '%s\n' "$1" "$have" | sort -V | head -n 1) == "$1" ]]
+}
+
+# in_cluster CMD..., as_nobody CMD...: with the cluster's SLURM_CONF, bounded.
+in_cluster() { timeout -k 5 "$LIMIT" "$DEVCLUSTER" --dir "$CLUSTER_DIR" run -- "$@"; }
+
+as_nobody()
+{
+	timeout -k 5 "$LIMIT" "$DEVCLUSTER" --dir "$CLUSTER_DIR" \
+		--user nobody run -- "$@"
+}
+
+# new_dir: prints a new folder in which every user can write.
+new_dir()
+{
+	local d
+	d=$(mktemp -d "$CLUSTER_TMP/t.XXXXXX") || return 1
+	chmod 1777 "$d"
+	printf '%s\n' "$d"
+}
+
+# The program of a rank: it writes down its very environment, as the kernel
+# has it, and the CPUs that it may use, into the folder $0.
+# shellcheck disable=SC2016,SC2034
+RANK_DUMP='f=$0/$SLURMD_NODENAME.$$
+cat /proc/$$/environ >"$f.env" && grep ^Cpus_allowed_list /proc/$$/status >"$f.cpus"'
+
+# world DIR ARGS...: are the dumps in DIR one world as check_world.py works it
+# out from Slurm's own words? ARGS are that script's.
+world()
+{
+	local dir=$1
+	shift
+	[[ -e $CLUSTER_TMP/nodes ]] ||
+		in_cluster scontrol -o show node >"$CLUSTER_TMP/nodes"
+	"$PYTHON" "$TESTS/check_world.py" --nodes "$CLUSTER_TMP/nodes" "$@" "$dir"
+}
+
+# var DIR NAME: "PROCID VALUE" of each dump that has NAME, by rank.
+var()
+{
+	"$PYTHON" "$TESTS/check_world.py" --print "$2" "$1"
+}
+
+# --- what a command said; on stdout and stderr unless separate ---------------
+
+# says TEXT...: each stands in $output or $stderr, literally.
+says()
+{
+	local t
+	for t; do
+		[[ $output$'\n'${stderr-} == *"$t"* ]] && continue
+		printf 'not said: %s\n--- output\n%s\n--- stderr\n%s\n' "$t" \
+			"$output" "${stderr-}"
+		return 1
+	done
+}
+
+# says_not TEXT...: none does.
+says_not()
+{
+	local t
+	for t; do
+		[[ $output$'\n'${stderr-} == *"$t"* ]] || continue
+		printf 'should not be said: %s\n--- output\n%s\n--- stderr\n%s\n' \
+			"$t" "$output" "${stderr-}"
+		return 1
+	done
+}
+
+# says_times N TEXT: N lines have it.
+says_times()
+{
+	local n
+	n=$(grep -cF -- "$2" <<<"$output"$'\n'"${stderr-}")
+	[[ $n == "$1" ]] && return 0
+	printf '%s lines with "%s", not %s:\n%s\n%s\n' "$n" "$2" "$1" \
+		"$output" "${stderr-}"
+	return 1
+}
+
+# same EXPECTED GOT
+same()
+{
+	[[ $1 == "$2" ]] && return 0
+	printf 'expected:\n%s\ngot:\n%s\n' "$1" "$2"
+	return 1
+}
+
+# fails CMD...: it exits with another code than 0, and not by the time limit
+# or a signal. Fills output and stderr.
+fails()
+{
+	run --separate-stderr "$@"
+	((status != 0 && status != 124 && status < 128 || status == 255)) &&
+		return 0
+	printf 'exit code %s from: %s\n%s\n%s\n' "$status" "${*:0:200}" \
+		"${output:0:2000}" "${stderr:0:2000}"
+	return 1
+}
+
+# --- the state of the cluster -------------------------------------------------
+
+# nodes_idle: every node is idle within a few seconds; none was drained.
+nodes_idle()
+{
+	wait_until 20 all_idle && return 0
+	in_cluster sinfo -N -o '%N %T %E'
+	return 1
+}
+
+all_idle() { [[ $(in_cluster sinfo -h -o %T | sort -u) == idle ]]; }
+
+# logs_clean: no daemon and no step died or says that it is broken.
+logs_clean()
+{
+	! grep -hiE 'segfault|segmentation|fatal|assert|stack smash|corrupt' \
+		"$CLUSTER_DIR"/log/slurmctld.log "$CLUSTER_DIR"/log/slurmd-*.log
+}
+
+# step_state JOB.STEP: what the accounting has, once the step is over.
+step_state()
+{
+	local i s
+	for ((i = 0; i < 50; i++)); do
+		s=$(in_cluster sacct -n -P -j "$1" -o State,ExitCode)
+		[[ -n $s && $s != *RUNNING* && $s != *PENDING* ]] && break
+		sleep 0.2
+	done
+	printf '%s\n' "$s"
+}
