@@ -63,7 +63,8 @@ int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 		if (!host)
 			break;
 	}
-	if (host && host[0])
+	/* libslurm takes some broken lists ("n[1") and answers "n]". */
+	if (host && ddp_text_is_addr(host))
 		rc = ddp_text_copy(name, size, host);
 	if (rc)
 		ddp_err_set(err, DDP_EINVAL, "node list \"%s\" has no node "

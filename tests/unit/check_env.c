@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The environment contract: names and values, framework by framework. */
+#include "config.h"
+
+#include "core/ddp_env.h"
+#include "tests/unit/check_main.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct ddp_plan plan;
+static struct ddp_rank r;
+static char out[8192];
+static size_t pos;
+
+static int collect(void *arg, const struct ddp_var *v)
+{
+	char find[80];
+
+	(void)arg;
+	ck_assert_ptr_nonnull(v->source);
+	snprintf(find, sizeof(find), "\n%s=", v->name);
+	ck_assert_msg(!strstr(out, find), "%s comes twice", v->name);
+	return ddp_text_add(out, sizeof(out), &pos, "%s%s=%s\n",
+			    v->flags & DDP_VAR_DEFAULT ? "?" : "", v->name,
+			    v->value);
+}
+
+/* Rank 3 of 4 on two nodes (2,2) whose order is reversed. */
+static void setup(void)
+{
+	struct ddp_err err;
+
+	memset(&r, 0, sizeof(r));
+	ck_assert(!ddp_plan_parse(&plan, "v=1;job=7;step=1;restart=0;"
+		"mode=full;fw=torch,jax;given=0;addr=10.0.0.7;port=20000;"
+		"verify=0;iface=none;tasks=3,1;order=1,0", &err));
+	r.rank = 3;
+	r.local = 2;
+	r.node = 0;
+	pos = 1;
+	strcpy(out, "\n");
+}
+
+static void expect(const char *text)
+{
+	ck_assert(!ddp_env_each(&plan, &r, collect, NULL));
+	ck_assert_str_eq(out + 1, text);
+}
+
+#define WORLD "RANK=3\nWORLD_SIZE=4\nLOCAL_RANK=2\nLOCAL_WORLD_SIZE=3\n" \
+	"NODE_RANK=1\nMASTER_ADDR=10.0.0.7\nMASTER_PORT=20000\n"
+#define TORCH "GROUP_RANK=1\nGROUP_WORLD_SIZE=2\nROLE_NAME=default\n" \
+	"ROLE_RANK=3\nROLE_WORLD_SIZE=4\n"
+#define TORCHRUN "?TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nPET_NNODES=4\n" \
+	"PET_NODE_RANK=3\n"
+#define TORCHRUN2 "PET_MASTER_ADDR=10.0.0.7\nPET_MASTER_PORT=20000\n" \
+	"PET_RDZV_ENDPOINT=10.0.0.7:20000\nPET_RDZV_ID=7.1\n"
+#define JAX "JAX_COORDINATOR_ADDRESS=10.0.0.7:20000\n" \
+	"JAX_COORDINATOR_PORT=20000\n"
+
+START_TEST(all)
+{
+	expect(WORLD TORCH TORCHRUN "PET_NPROC_PER_NODE=1\n" TORCHRUN2 JAX);
+}
+END_TEST
+
+START_TEST(jax_only)
+{
+	plan.frameworks = 1U << DDP_FW_JAX;
+	expect(WORLD JAX);
+}
+END_TEST
+
+START_TEST(torch_with_facts)
+{
+	plan.frameworks = 1U << DDP_FW_TORCH;
+	r.threads = 12;
+	r.gpus = 8;
+	r.ifname = "ib0";
+	expect(WORLD TORCH "?OMP_NUM_THREADS=12\n" TORCHRUN
+	       "PET_NPROC_PER_NODE=8\n" TORCHRUN2
+	       "?NCCL_SOCKET_IFNAME==ib0\n?GLOO_SOCKET_IFNAME=ib0\n");
+}
+END_TEST
+
+START_TEST(ipv6)
+{
+	strcpy(plan.addr, "fd00::7");
+	ck_assert(!ddp_env_each(&plan, &r, collect, NULL));
+	ck_assert(strstr(out, "\nMASTER_ADDR=fd00::7\n"));
+	ck_assert(strstr(out, "\nJAX_COORDINATOR_ADDRESS=[fd00::7]:20000\n"));
+	ck_assert(strstr(out, "\nPET_RDZV_ENDPOINT=[fd00::7]:20000\n"));
+}
+END_TEST
+
+static int stop(void *arg, const struct ddp_var *v)
+{
+	(void)v;
+	return ++*(int *)arg == 3 ? 42 : 0;
+}
+
+START_TEST(stops)
+{
+	int calls = 0;
+
+	ck_assert_int_eq(ddp_env_each(&plan, &r, stop, &calls), 42);
+	ck_assert_int_eq(calls, 3);
+}
+END_TEST
+
+/* What srun marks, the node must replace. */
+static int is_sentinel(void *arg, const struct ddp_var *v)
+{
+	return !strcmp(v->name, arg) && !(v->flags & DDP_VAR_DEFAULT);
+}
+
+START_TEST(sentinels)
+{
+	plan.frameworks = 0;
+	for (unsigned i = 0; ddp_env_sentinels[i]; i++)
+		ck_assert_int_eq(ddp_env_each(&plan, &r, is_sentinel,
+				 (void *)(uintptr_t)ddp_env_sentinels[i]), 1);
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = { all, jax_only, torch_with_facts,
+		ipv6, stops, sentinels };
+
+	return check_run("env", tests, CHECK_COUNT(tests), setup);
+}
