@@ -150,8 +150,23 @@ slurm_client()
 nodes_idle()
 {
 	(($(slurm_client sinfo -h -N -o '%N %T' 2>/dev/null |
-		grep -c "^${NODE_PREFIX}[0-9]* idle\$") == O_nodes))
+		sort -u | grep -c "^${NODE_PREFIX}[0-9]* idle\$") == O_nodes))
 }
+
+# dead_slurmd: sets REPLY to the name of one that has died; 1 if there is none.
+dead_slurmd()
+{
+	local n
+	for ((n = 1; n <= O_nodes; n++)); do
+		launched "slurmd-$NODE_PREFIX$n" && continue
+		REPLY=slurmd-$NODE_PREFIX$n
+		return 0
+	done
+	return 1
+}
+
+# shellcheck disable=SC2317 # called through wait_for
+nodes_settled() { nodes_idle || dead_slurmd; }
 
 # shellcheck disable=SC2317 # called through wait_for
 accounting_answers()
@@ -164,16 +179,14 @@ accounting_answers()
 # wait_ready: all nodes idle and accounting there, or the one to blame.
 wait_ready()
 {
-	local n
 	wait_daemon slurmctld 60 accounting_answers || return 1
 	stage "slurmctld is up, waiting for $O_nodes nodes"
-	wait_for $((30 + O_nodes)) nodes_idle && return 0
-	for ((n = 1; n <= O_nodes; n++)); do
-		launched "slurmd-$NODE_PREFIX$n" ||
-			{ failed "slurmd-$NODE_PREFIX$n"; return 1; }
-	done
+	wait_for $((30 + O_nodes)) nodes_settled || true
+	nodes_idle && return 0
+	dead_slurmd && { failed "$REPLY"; return 1; }
+	say "not all nodes became idle:"
 	slurm_client sinfo -N -l >&2
-	failed slurmctld
+	return 1
 }
 
 boot()

@@ -89,14 +89,11 @@ marked_pids()
 # slurmstepd overwrites its environment with its title.
 stepd_pids()
 {
-	local p fd
+	local p
 	grep -lx slurmstepd /proc/[0-9]*/comm 2>/dev/null | while read -r p; do
 		p=${p%/comm}
-		for fd in "$p"/fd/*; do
-			[[ $(readlink -- "$fd") == *"$D/"* ]] || continue
-			printf '%s\n' "${p##*/}"
-			break
-		done
+		find "$p/fd" -lname "*$D/*" -printf "${p##*/}\n" -quit \
+			2>/dev/null
 	done
 }
 
