@@ -41,7 +41,7 @@ LIMIT=${LIMIT:-60}
 launch_up()
 {
 	[[ $EUID == 0 ]] || skip "needs root: it starts slurmds"
-	cluster_init
+	[[ -n ${CLUSTER_DIR:-} ]] || cluster_init
 	cluster_up ${DDP_ROOT:+--root "$DDP_ROOT"} "$@" >&2 || return 1
 	export CLUSTER_TMP=$CLUSTER_DIR/tmp
 	chmod 1777 "$CLUSTER_TMP"
@@ -78,6 +78,24 @@ as_nobody()
 {
 	timeout -k 5 "$LIMIT" "$DEVCLUSTER" --dir "$CLUSTER_DIR" \
 		--user nobody run -- "$@"
+}
+
+# launch ARGS..., launch_as_nobody ARGS...: srun must succeed. Fills output and
+# stderr, without what srun says of waiting for nodes.
+launch() { launched_by in_cluster "$@"; }
+launch_as_nobody() { launched_by as_nobody "$@"; }
+
+launched_by()
+{
+	run --separate-stderr "$1" srun "${@:2}"
+	if ((status)); then
+		printf 'exit code %s from srun %s\n%s\n%s\n' "$status" \
+			"${*:2}" "${output:0:2000}" "${stderr:0:4000}"
+		return 1
+	fi
+	stderr=$(grep -vE '^srun: job [0-9]+ (queued and waiting for|has been allocated) resources$' \
+		<<<"$stderr")
+	return 0
 }
 
 # new_dir: prints a new folder in which every user can write.
@@ -199,3 +217,52 @@ step_state()
 	done
 	printf '%s\n' "$s"
 }
+
+# --- nodes with names of their own ---------------------------------------------
+
+# free_ports N: the first of N ports in a row that nobody listens on, below
+# the ephemeral range.
+free_ports()
+{
+	"$PYTHON" - "$1" <<-'X'
+	import random, socket, sys
+	n = int(sys.argv[1])
+	def free(port):
+	    with socket.socket() as s:
+	        return s.connect_ex(("127.0.0.1", port)) != 0
+	for _ in range(1000):
+	    first = random.randrange(21000, 32000 - n)
+	    if all(free(first + i) for i in range(n)):
+	        print(first)
+	        sys.exit(0)
+	sys.exit("no free ports")
+	X
+}
+
+# slurmd_start NAME...: a slurmd for each of these nodes; slurmd_stop ends
+# what it has started.
+slurmd_start()
+{
+	local n
+	for n; do
+		# exec, so that the pid is slurmd's own.
+		exec "$DEVCLUSTER" --dir "$CLUSTER_DIR" run -- slurmd -D -N "$n" \
+			</dev/null >"$CLUSTER_TMP/slurmd-$n.out" 2>&1 3>&- &
+		echo "$!" >>"$CLUSTER_TMP/slurmds"
+	done
+}
+
+slurmd_stop()
+{
+	local pid
+	[[ -e ${CLUSTER_TMP:-}/slurmds ]] || return 0
+	while read -r pid; do
+		kill "$pid" 2>/dev/null || true
+	done <"$CLUSTER_TMP/slurmds"
+	while read -r pid; do
+		wait_until 10 pid_gone "$pid" || kill -9 "$pid" 2>/dev/null
+	done <"$CLUSTER_TMP/slurmds"
+	return 0
+}
+
+pid_gone() { [[ ! -e /proc/$1 || $(cut -d ' ' -f 3 "/proc/$1/stat") == Z ]]; }
