@@ -87,14 +87,23 @@ make_db()
 		--innodb-log-file-size=8M --innodb-buffer-pool-size=32M
 	wait "$SPAWNED" || { failed db-install; return 1; }
 	rm -f -- "$D/run/db-install.pid"
-	if [[ -n $tpl ]] && mkdir -p -- "${tpl%/*}" 2>/dev/null &&
-		trusted "${tpl%/*}" &&
-		tmp=$(mktemp -d -- "$tpl.part.XXXXXX"); then
-		cp -a --sparse=always -- "$D/db/data.new" "$tmp/data" &&
-			mv -T -- "$tmp/data" "$tpl" 2>/dev/null
-		rm -rf -- "$tmp"
-	fi
+	[[ -z $tpl ]] || keep_db "$tpl"
 	mv -T -- "$D/db/data.new" "$D/db/data"
+}
+
+# keep_db TEMPLATE: copies the new database there, whole or not at all. That
+# it cannot is no failure.
+keep_db()
+{
+	local dir=${1%/*} tmp
+	mkdir -p -- "$dir" 2>/dev/null && trusted "$dir" || return 0
+	# What one that was killed here has left.
+	find "$dir" -maxdepth 1 -name 'db-*.part.*' -mmin +60 \
+		-exec rm -rf -- {} + 2>/dev/null
+	tmp=$(mktemp -d -- "$1.part.XXXXXX") || return 0
+	cp -a --sparse=always -- "$D/db/data.new" "$tmp/data" &&
+		mv -T -- "$tmp/data" "$1" 2>/dev/null
+	rm -rf -- "$tmp"
 }
 
 # It is thrown away with the cluster: no durability, and no accounts, since

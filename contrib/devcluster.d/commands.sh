@@ -42,7 +42,8 @@ on_exit()
 {
 	local rc=$?
 	((BOOTING)) || exit "$rc"
-	say "start failed: taking down what was started"
+	[[ ! -e $D/.devcluster ]] ||
+		say "start failed: taking down what was started"
 	BOOTING=0
 	teardown || say "not all gone: run 'devcluster --dir $D down'"
 	exit "$rc"
@@ -63,16 +64,16 @@ cluster_state()
 # boot_cluster: under the lock, with the wanted options set, up to "ready".
 boot_cluster()
 {
-	check_root
-	check_programs
-	check_cgroup
-	slurm_version
-	BOOTING=0
+	BOOTING=1
 	trap on_exit EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 	trap 'exit 129' HUP
-	BOOTING=1
+	check_root
+	check_length
+	check_programs
+	check_cgroup
+	slurm_version
 	find_plugin
 	claim
 	dump_options >"$D/options"

@@ -24,7 +24,7 @@ at_least()
 write_slurm_conf()
 {
 	local host proctrack=linuxproc task=none
-	host=$(hostname -s)
+	host=$(short_host)
 	[[ $O_cgroup == no ]] || proctrack=cgroup task=cgroup
 	cat <<-X
 		ClusterName=$NODE_PREFIX
@@ -73,7 +73,7 @@ write_nodes()
 	((O_nodes > 1)) || range=1 ports=$NODE_PORT
 	((O_gpus == 0)) || gres=" Gres=gpu:$O_gpus"
 	printf 'NodeName=%s%s NodeHostname=%s NodeAddr=%s.%s Port=%s' \
-		"$NODE_PREFIX" "$range" "$(hostname -s)" "$NET" "$range" "$ports"
+		"$NODE_PREFIX" "$range" "$(short_host)" "$NET" "$range" "$ports"
 	printf ' CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d' \
 		"$O_cpus" "$O_cpus"
 	printf ' ThreadsPerCore=1 RealMemory=%d%s\n' "$mem" "$gres"

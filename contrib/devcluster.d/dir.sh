@@ -11,22 +11,30 @@
 
 REGISTRY=/run/slurm-ddp-devcluster
 
+# Not below TMPDIR: `down` from another shell must find it again.
 default_dir()
 {
 	local sum
 	sum=$(printf '%s' "$CHECKOUT" | sha256sum)
-	printf '%s/slurm-ddp-%d-%.8s' "${TMPDIR:-/var/tmp}" "$EUID" "$sum"
+	printf '/var/tmp/slurm-ddp-%d-%.8s' "$EUID" "$sum"
 }
 
-# resolve_dir: D as an absolute path that fits into socket names.
+# resolve_dir: D as an absolute path that Slurm's files can hold.
 resolve_dir()
 {
 	D=$(realpath -m -- "${O_dir:-$(default_dir)}")
-	# A socket's path holds 107 bytes; the longest of ours is
-	# D/spool/NODE/NODE_JOBID.STEPID.
-	((${#D} <= 60)) || die "folder name too long (60 at most): $D"
 	[[ $D =~ ^/[A-Za-z0-9._/+-]+$ ]] ||
 		die "only letters, digits and ._+- in the folder's name: $D"
+}
+
+# check_length: a socket's path holds 107 bytes; the longest of ours is
+# D/spool/NODE/NODE_JOBID.STEPID, with numbers of 7 and 10 digits.
+check_length()
+{
+	local prefix=${O_node_prefix:-c000n}
+	local max=$((107 - 27 - 2 * (${#prefix} + ${#O_nodes})))
+	((${#D} <= max)) ||
+		die "the folder's name is too long ($max bytes at most): $D"
 }
 
 # ours: D is a real folder of root's with our mark, or still empty because
@@ -69,8 +77,9 @@ lock_dir()
 	while :; do
 		[[ -d $D ]] || return 1
 		{ exec {LOCK_FD}>>"$D/lock"; } 2>/dev/null || return 1
-		flock -n "$LOCK_FD" || say "waiting for another devcluster on $D"
-		flock -w 180 "$LOCK_FD" ||
+		flock -w 1 "$LOCK_FD" ||
+			say "waiting for another devcluster on $D"
+		flock -w 300 "$LOCK_FD" ||
 			die "another devcluster still holds $D/lock"
 		[[ $D/lock -ef /proc/self/fd/$LOCK_FD ]] && return 0
 		exec {LOCK_FD}>&-

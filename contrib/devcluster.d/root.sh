@@ -46,7 +46,7 @@ start_holder()
 	[[ -n $O_root ]] || return 0
 	mkdir -p -- "$D/root"
 	printf '127.0.0.1 localhost\n::1 localhost\n127.0.0.1 %s\n' \
-		"$(hostname -s)" >"$D/etc/hosts"
+		"$(short_host)" >"$D/etc/hosts"
 	rm -f -- "$D/run/holder.ready"
 	ENTER=()
 	spawn holder unshare -m --propagation private \

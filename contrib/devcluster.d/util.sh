@@ -31,6 +31,15 @@ wait_for()
 # Ends a client that hangs, and lets go of our lock while it runs.
 client() { timeout -k 2 20 "$@" {LOCK_FD}>&-; }
 
+# This machine's name as Slurm compares it. Not hostname(1), which may ask a
+# name server.
+short_host()
+{
+	local h
+	h=$(uname -n)
+	printf '%s' "${h%%.*}"
+}
+
 # need PROGRAM PACKAGE [WHY]: says which package brings what is missing.
 need()
 {
