@@ -5,7 +5,7 @@
 # hand get wrong. None of the names resolves, so that only NodeAddr can be the
 # master's address.
 #
-# shellcheck disable=SC2016,SC2154 # code for other shells; stderr is bats'
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # code for other shells; bats
 
 load lib
 load launch

@@ -4,7 +4,7 @@
 # The few things that must work on every Slurm: run-tests --slurm runs them on
 # another generation.
 #
-# shellcheck disable=SC2016,SC2154 # code for other shells; stderr is bats'
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # code for other shells; bats
 
 load lib
 load launch
