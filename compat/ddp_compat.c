@@ -15,39 +15,16 @@
 typedef __typeof__(slurm_hostlist_create(NULL)) ddp_hostlist;
 
 /*
- * The configuration as srun and slurmstepd have read it. The structure is
- * public, the variable is exported without a header; weak, so that a Slurm
- * that hides it costs a default instead of the plugin. SPANK loads a plugin
- * only into the release it was built for, so the layouts agree.
+ * The configuration as srun, slurmstepd or slurm_init() have read it. The
+ * structure is public, the variable is exported without a header; weak, so
+ * that a Slurm that hides it costs a default instead of the plugin. SPANK
+ * loads a plugin only into the release it was built for, and the library's
+ * soname changes with each, so the layouts agree.
  */
 extern slurm_conf_t slurm_conf __attribute__((weak));
-
-int ddp_compat_layout(uint32_t job, uint32_t step, struct ddp_layout *l,
-		      char **nodes, struct ddp_err *err)
-{
-	slurm_step_id_t id;
-	slurm_step_layout_t *s;
-	int rc;
-
-	memset(&id, 0, sizeof(id));
-	id.job_id = job;
-	id.step_id = step;
-	id.step_het_comp = NO_VAL;
-	*nodes = NULL;
-	s = slurm_job_step_layout_get(&id);
-	if (!s)
-		return ddp_err_set(err, DDP_ESYS, "slurmctld gave no layout of "
-				   "step %u.%u: %s", job, step,
-				   slurm_strerror(errno));
-	rc = ddp_layout_from_tids(l, s->node_cnt, s->task_cnt, s->tasks,
-				  s->tids, err);
-	if (!rc && !(*nodes = strdup(s->node_list ? s->node_list : ""))) {
-		ddp_layout_clear(l);
-		rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	}
-	slurm_job_step_layout_free(s);
-	return rc;
-}
+extern char *slurm_conf_get_nodeaddr(const char *) __attribute__((weak));
+extern char *slurm_conf_get_hostname(const char *) __attribute__((weak));
+extern void slurm_xfree(void **) __attribute__((weak));
 
 int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 			 size_t size, struct ddp_err *err)
@@ -76,27 +53,111 @@ int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 	return rc;
 }
 
+/* addr and host into *node; both are data of slurmctld or slurm.conf. */
+static int node_fill(struct ddp_compat_node *node, const char *name,
+		     const char *addr, const char *host, struct ddp_err *err)
+{
+	if (!addr || ddp_text_copy(node->addr, sizeof(node->addr), addr))
+		return ddp_err_set(err, DDP_EINCONS, "the record of node %s "
+				   "has no address", name);
+	if (!host || ddp_text_copy(node->host, sizeof(node->host), host))
+		node->host[0] = '\0';
+	return 0;
+}
+
 int ddp_compat_node(const char *name, struct ddp_compat_node *node,
 		    struct ddp_err *err)
 {
 	node_info_msg_t *msg = NULL;
 	const node_info_t *n;
-	int rc = -1;
+	int rc;
 
 	if (slurm_load_node_single(&msg, (char *)name, SHOW_ALL))
 		return ddp_err_set(err, DDP_ESYS, "slurmctld gave no record of "
 				   "node %s: %s", name, slurm_strerror(errno));
 	n = msg->record_count == 1 ? msg->node_array : NULL;
-	if (n && n->node_addr &&
-	    !ddp_text_copy(node->addr, sizeof(node->addr), n->node_addr) &&
-	    !ddp_text_copy(node->host, sizeof(node->host),
-			   n->node_hostname ? n->node_hostname : ""))
-		rc = 0;
-	else
-		ddp_err_set(err, DDP_EINCONS, "slurmctld's record of node %s "
-			    "has no address", name);
+	rc = node_fill(node, name, n ? n->node_addr : NULL,
+		       n ? n->node_hostname : NULL, err);
 	slurm_free_node_info_msg(msg);
 	return rc;
+}
+
+int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
+			 struct ddp_err *err)
+{
+	char *addr = NULL, *host = NULL;
+	int rc;
+
+	if (slurm_conf_get_nodeaddr && slurm_conf_get_hostname &&
+	    slurm_xfree) {
+		addr = slurm_conf_get_nodeaddr(name);
+		host = slurm_conf_get_hostname(name);
+	}
+	rc = node_fill(node, name, addr, host, err);
+	if (addr)
+		slurm_xfree((void **)&addr);
+	if (host)
+		slurm_xfree((void **)&host);
+	return rc;
+}
+
+static const char *addr_of(const node_info_msg_t *msg, const char *name)
+{
+	for (uint32_t i = 0; i < msg->record_count; i++)
+		if (msg->node_array[i].name &&
+		    !strcmp(msg->node_array[i].name, name))
+			return msg->node_array[i].node_addr;
+	return NULL;
+}
+
+/* One address more at *pos of text. */
+static int add_addr(const char *name, const node_info_msg_t *msg, char *text,
+		    size_t size, size_t *pos, struct ddp_err *err)
+{
+	struct ddp_compat_node node;
+
+	if (msg ? node_fill(&node, name, addr_of(msg, name), NULL, err) :
+		  ddp_compat_node_conf(name, &node, err))
+		return -1;
+	if (!ddp_text_is_addr(node.addr) ||
+	    ddp_text_add(text, size, pos, "%s%s", *pos ? "," : "", node.addr))
+		return ddp_err_set(err, DDP_EINVAL, "the address of node %s "
+				   "is not usable", name);
+	return 0;
+}
+
+char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
+			    struct ddp_err *err)
+{
+	ddp_hostlist list = slurm_hostlist_create(nodes);
+	size_t size = (size_t)nnodes * DDP_ADDR_MAX + 1, pos = 0;
+	node_info_msg_t *msg = NULL;
+	char *text = malloc(size), *host;
+	int rc = 0;
+
+	if (!list || !text)
+		rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
+	else if (rpc && slurm_load_node((time_t)0, &msg, SHOW_ALL))
+		rc = ddp_err_set(err, DDP_ESYS, "slurmctld gave no node "
+				 "records: %s", slurm_strerror(errno));
+	for (uint32_t i = 0; !rc && i < nnodes; i++) {
+		host = slurm_hostlist_shift(list);
+		if (host)
+			rc = add_addr(host, msg, text, size, &pos, err);
+		else
+			rc = ddp_err_set(err, DDP_EINCONS, "the step's node "
+					 "list is too short");
+		free(host);
+	}
+	if (msg)
+		slurm_free_node_info_msg(msg);
+	if (list)
+		slurm_hostlist_destroy(list);
+	if (rc) {
+		free(text);
+		text = NULL;
+	}
+	return text;
 }
 
 bool ddp_compat_srun_ports(uint16_t *lo, uint16_t *hi)

@@ -11,6 +11,9 @@
 
 #include <stdbool.h>
 
+/* Components of a heterogeneous job that are looked at (Slurm allows 128). */
+#define DDP_HET_MAX 128
+
 /* What one look at a node's record gives. */
 struct ddp_compat_node {
 	char addr[256];		/* NodeAddr */
@@ -18,12 +21,32 @@ struct ddp_compat_node {
 };
 
 /*
- * The layout of a step: one RPC to slurmctld. Fills *l (free with
- * ddp_layout_clear()) and *nodes, Slurm's node list (free with free()).
- * Returns 0, or -1 with *err.
+ * A step as slurmctld has it. nodes: Slurm's node list, names in the order
+ * of the layout's node index. map: the node of each rank, as
+ * struct ddp_plan's tf_map; NULL unless asked for.
  */
-int ddp_compat_layout(uint32_t job, uint32_t step, struct ddp_layout *l,
-		      char **nodes, struct ddp_err *err);
+struct ddp_compat_step {
+	struct ddp_layout layout;
+	char *nodes;
+	char *map;
+};
+
+/* The layout of a step: one RPC to slurmctld. Returns 0, or -1 with *err;
+ * free with ddp_compat_step_clear() in either case. */
+int ddp_compat_step_get(uint32_t job, uint32_t step, bool want_map,
+			struct ddp_compat_step *out, struct ddp_err *err);
+
+/*
+ * The layout of a heterogeneous step, its components one after the other as
+ * Slurm numbers its global ranks and nodes: one RPC a component. jobs: the
+ * ids of the heterogeneous job's components in order; njobs 0: components of
+ * one job (job).
+ */
+int ddp_compat_het_get(const uint32_t *jobs, unsigned njobs, uint32_t job,
+		       uint32_t step, bool want_map,
+		       struct ddp_compat_step *out, struct ddp_err *err);
+
+void ddp_compat_step_clear(struct ddp_compat_step *s);
 
 /*
  * Name number `index` of a node list, into name (size bytes). Returns 0, or
@@ -35,6 +58,21 @@ int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 /* Address and host name of one node: one RPC to slurmctld. 0 or -1. */
 int ddp_compat_node(const char *name, struct ddp_compat_node *node,
 		    struct ddp_err *err);
+
+/*
+ * The same from the configuration that this process has read, without an
+ * RPC: right but for nodes that only slurmctld knows (dynamic, cloud).
+ */
+int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
+			 struct ddp_err *err);
+
+/*
+ * Addresses of all nodes of a list, comma separated, malloc'ed; NULL with
+ * *err. One RPC if rpc is set (for the whole cluster, so only where every
+ * address is needed), otherwise from the configuration.
+ */
+char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
+			    struct ddp_err *err);
 
 /* SrunPortRange of the configuration in force: true and both ends if set. */
 bool ddp_compat_srun_ports(uint16_t *lo, uint16_t *hi);

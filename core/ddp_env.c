@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 const char *const ddp_env_sentinels[] = {
 	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
@@ -126,6 +127,52 @@ static void put_torch(struct walk *w)
 	put_torchrun(w);
 }
 
+/* The static set: enough where MPI or a rendezvous of the user's own ties the
+ * ranks together; a Gloo rendezvous server is not announced, none exists. */
+static void put_horovod(struct walk *w)
+{
+	const struct ddp_layout *l = &w->plan->layout;
+
+	if (w->r->nodename)
+		put(w, "HOROVOD_HOSTNAME", w->r->nodename, "name of the node",
+		    NODE);
+	put_u32(w, "HOROVOD_RANK", w->r->rank, "RANK", EACH);
+	put_u32(w, "HOROVOD_SIZE", l->ntasks, "WORLD_SIZE", OWN);
+	put_u32(w, "HOROVOD_LOCAL_RANK", w->r->local, "LOCAL_RANK", EACH);
+	put_u32(w, "HOROVOD_LOCAL_SIZE", l->tasks[w->r->node],
+		"LOCAL_WORLD_SIZE", EACH);
+	put_u32(w, "HOROVOD_CROSS_RANK",
+		ddp_layout_cross_rank(l, w->r->node, w->r->local),
+		"place among nodes with this LOCAL_RANK", EACH);
+	put_u32(w, "HOROVOD_CROSS_SIZE",
+		ddp_layout_cross_size(l, w->r->local),
+		"nodes with this LOCAL_RANK", EACH);
+}
+
+static void put_deepspeed(struct walk *w)
+{
+	const struct ddp_layout *l = &w->plan->layout;
+
+	put_u32(w, "LOCAL_SIZE", l->tasks[w->r->node], "LOCAL_WORLD_SIZE",
+		EACH);
+	put_u32(w, "CROSS_RANK",
+		ddp_layout_cross_rank(l, w->r->node, w->r->local),
+		"place among nodes with this LOCAL_RANK", EACH);
+	put_u32(w, "CROSS_SIZE", ddp_layout_cross_size(l, w->r->local),
+		"nodes with this LOCAL_RANK", EACH);
+}
+
+static void put_tf(struct walk *w)
+{
+	char *text = w->rc ? NULL : ddp_env_tf(w->plan, w->r, NULL);
+
+	if (text)
+		put(w, "TF_CONFIG", text, "every rank's address:port", EACH);
+	else if (!w->rc)
+		w->rc = -1;
+	free(text);
+}
+
 static void put_jax(struct walk *w)
 {
 	put_endpoint(w, "JAX_COORDINATOR_ADDRESS", "address:port");
@@ -142,21 +189,33 @@ static void put_iface(struct walk *w)
 	snprintf(exact, sizeof(exact), "=%s", w->r->ifname);
 	put(w, "NCCL_SOCKET_IFNAME", exact, "--ddp-iface", SOFT | NODE);
 	put(w, "GLOO_SOCKET_IFNAME", w->r->ifname, "--ddp-iface", SOFT | NODE);
+	if (w->plan->frameworks & DDP_FW_BIT(DDP_FW_HOROVOD))
+		put(w, "HOROVOD_GLOO_IFACE", w->r->ifname, "--ddp-iface",
+		    SOFT | NODE);
 }
 
 int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 		 ddp_env_fn fn, void *arg)
 {
-	static void (*const framework[DDP_FW_COUNT])(struct walk *) = {
-		[DDP_FW_TORCH] = put_torch,
-		[DDP_FW_JAX] = put_jax,
+	/* Frameworks on top of torch read torch's variables. */
+	static const struct {
+		unsigned bits;
+		void (*put)(struct walk *w);
+	} set[] = {
+		{ DDP_FW_BIT(DDP_FW_TORCH) | DDP_FW_BIT(DDP_FW_DEEPSPEED) |
+		  DDP_FW_BIT(DDP_FW_ACCELERATE) |
+		  DDP_FW_BIT(DDP_FW_LIGHTNING), put_torch },
+		{ DDP_FW_BIT(DDP_FW_JAX), put_jax },
+		{ DDP_FW_BIT(DDP_FW_HOROVOD), put_horovod },
+		{ DDP_FW_BIT(DDP_FW_DEEPSPEED), put_deepspeed },
+		{ DDP_FW_BIT(DDP_FW_TF), put_tf },
 	};
 	struct walk w = { plan, r, fn, arg, 0 };
 
 	put_world(&w);
-	for (unsigned i = 0; i < DDP_FW_COUNT; i++)
-		if (plan->frameworks & (1U << i))
-			framework[i](&w);
+	for (unsigned i = 0; i < sizeof(set) / sizeof(set[0]); i++)
+		if (plan->frameworks & set[i].bits)
+			set[i].put(&w);
 	put_iface(&w);
 	return w.rc;
 }

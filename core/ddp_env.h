@@ -16,6 +16,7 @@ struct ddp_rank {
 	uint32_t node;		/* Slurm's node index in the step */
 	uint32_t threads;	/* physical cores for its threads; 0: unknown */
 	uint32_t gpus;		/* GPUs it sees; 0: none or unknown */
+	const char *nodename;	/* Slurm's name of its node, or NULL */
 	const char *ifname;	/* its network interface, NULL: set none */
 };
 
@@ -43,6 +44,16 @@ typedef int (*ddp_env_fn)(void *arg, const struct ddp_var *v);
  */
 int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 		 ddp_env_fn fn, void *arg);
+
+/*
+ * TF_CONFIG of a rank, malloc'ed; NULL with *err if the plan's tf fields are
+ * missing or broken, or if it would not fit into one environment string.
+ */
+char *ddp_env_tf(const struct ddp_plan *plan, const struct ddp_rank *r,
+		 struct ddp_err *err);
+
+/* The port of this rank's own TensorFlow server; 0 if the plan has none. */
+uint16_t ddp_env_tf_port(const struct ddp_plan *plan, uint32_t local);
 
 /* Names that srun sets to DDP_SENTINEL until a node's plugin replaces them,
  * so that a framework on a node without it stops at once. NULL at the end. */

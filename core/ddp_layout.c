@@ -279,3 +279,22 @@ int ddp_layout_parse(struct ddp_layout *l, const char *counts,
 	}
 	return 0;
 }
+
+uint32_t ddp_layout_cross_size(const struct ddp_layout *l, uint32_t local)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l->nnodes; i++)
+		n += l->tasks[i] > local;
+	return n;
+}
+
+uint32_t ddp_layout_cross_rank(const struct ddp_layout *l, uint32_t node,
+			       uint32_t local)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l->nnodes; i++)
+		n += l->tasks[i] > local && l->rank[i] < l->rank[node];
+	return n;
+}

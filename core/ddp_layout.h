@@ -54,6 +54,14 @@ int ddp_layout_format(const struct ddp_layout *l, char *counts, size_t nc,
 int ddp_layout_parse(struct ddp_layout *l, const char *counts,
 		     const char *order, struct ddp_err *err);
 
+/*
+ * Among the nodes that have a task with this local id: how many they are,
+ * and the place of `node` in their order (Horovod's CROSS_SIZE, CROSS_RANK).
+ */
+uint32_t ddp_layout_cross_size(const struct ddp_layout *l, uint32_t local);
+uint32_t ddp_layout_cross_rank(const struct ddp_layout *l, uint32_t node,
+			       uint32_t local);
+
 /* Frees the arrays; safe on a zeroed layout and twice. */
 void ddp_layout_clear(struct ddp_layout *l);
 

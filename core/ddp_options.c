@@ -22,7 +22,8 @@ static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 		"came from", 0 },
 	[DDP_OPT_FRAMEWORKS] = {
 		"ddp-frameworks", "frameworks", "DDP_FRAMEWORKS", "LIST",
-		"set the variables of these frameworks (torch,jax)", 1 },
+		"set the variables of these frameworks: torch,jax (default), "
+		"horovod,deepspeed,accelerate,lightning,tf", 1 },
 	[DDP_OPT_MASTER_PORT] = {
 		"ddp-master-port", "master-port", "DDP_MASTER_PORT",
 		"auto|PORT", "port on which rank 0 listens", 1 },
@@ -37,7 +38,9 @@ static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 };
 
 static const char *const mode_names[] = { "off", "stateless", "full" };
-static const char *const framework_names[DDP_FW_COUNT] = { "torch", "jax" };
+static const char *const framework_names[DDP_FW_COUNT] = {
+	"torch", "jax", "horovod", "deepspeed", "accelerate", "lightning", "tf"
+};
 
 const struct ddp_optdef *ddp_optdef_get(unsigned opt)
 {
@@ -57,7 +60,7 @@ const char *ddp_framework_name(enum ddp_framework fw)
 void ddp_options_init(struct ddp_options *o)
 {
 	memset(o, 0, sizeof(*o));
-	o->frameworks = DDP_FW_ALL;
+	o->frameworks = DDP_FW_DEFAULT;
 }
 
 const char *ddp_frameworks_text(unsigned set, char *buf, size_t size)
@@ -130,7 +133,7 @@ static int framework_find(const char *name, size_t len)
 static int set_frameworks(struct ddp_options *o, const char *text,
 			  struct ddp_err *err)
 {
-	char valid[64];
+	char valid[DDP_FW_TEXT];
 	unsigned set = 0;
 	const char *p = text;
 

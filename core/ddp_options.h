@@ -24,10 +24,20 @@ enum ddp_mode { DDP_MODE_OFF, DDP_MODE_STATELESS, DDP_MODE_FULL };
 enum ddp_framework {
 	DDP_FW_TORCH,
 	DDP_FW_JAX,
+	DDP_FW_HOROVOD,
+	DDP_FW_DEEPSPEED,
+	DDP_FW_ACCELERATE,
+	DDP_FW_LIGHTNING,
+	DDP_FW_TF,
 	DDP_FW_COUNT
 };
 
-#define DDP_FW_ALL ((1U << DDP_FW_COUNT) - 1)
+#define DDP_FW_TEXT 80
+#define DDP_FW_BIT(fw) (1U << (fw))
+#define DDP_FW_ALL (DDP_FW_BIT(DDP_FW_COUNT) - 1)
+
+/* What is set when nobody says which: cheap, and in nobody's way. */
+#define DDP_FW_DEFAULT (DDP_FW_BIT(DDP_FW_TORCH) | DDP_FW_BIT(DDP_FW_JAX))
 
 enum ddp_iface { DDP_IFACE_NONE, DDP_IFACE_AUTO, DDP_IFACE_NAME };
 
@@ -55,7 +65,7 @@ struct ddp_options {
 /* The definition of an option; NULL outside the table. */
 const struct ddp_optdef *ddp_optdef_get(unsigned opt);
 
-/* Defaults: off, no explain, every framework, port, address auto, no iface. */
+/* Defaults: off, no explain, DDP_FW_DEFAULT, port and address auto, no iface. */
 void ddp_options_init(struct ddp_options *o);
 
 /*
@@ -70,7 +80,7 @@ int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 const char *ddp_mode_name(enum ddp_mode mode);
 const char *ddp_framework_name(enum ddp_framework fw);
 
-/* "torch,jax" for a set of bits, into buf (64 bytes suffice). */
+/* "torch,jax" for a set of bits, into buf (DDP_FW_TEXT bytes suffice). */
 const char *ddp_frameworks_text(unsigned set, char *buf, size_t size);
 
 #endif

@@ -10,6 +10,9 @@
 void ddp_plan_clear(struct ddp_plan *plan)
 {
 	ddp_layout_clear(&plan->layout);
+	free(plan->tf_addrs);
+	free(plan->tf_ports);
+	free(plan->tf_map);
 	memset(plan, 0, sizeof(*plan));
 }
 
@@ -23,7 +26,7 @@ char *ddp_plan_format(const struct ddp_plan *plan, struct ddp_err *err)
 {
 	char *counts = malloc(DDP_PLAN_MAX), *order = malloc(DDP_PLAN_MAX);
 	char *text = malloc(DDP_PLAN_MAX);
-	char fw[64];
+	char fw[DDP_FW_TEXT];
 	size_t pos = 0;
 	int rc = -1;
 
@@ -46,14 +49,23 @@ char *ddp_plan_format(const struct ddp_plan *plan, struct ddp_err *err)
 			  iface_text(plan), counts);
 	if (!rc && order[0])
 		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";order=%s", order);
+	if (!rc && plan->het)
+		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";het=1");
 	if (!rc && plan->ip[0])
 		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";ip=%s", plan->ip);
 	if (!rc && plan->host[0])
 		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";host=%s",
 				  plan->host);
+	if (!rc && plan->tf_map)
+		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos,
+				  ";tfaddrs=%s;tfports=%s;tfmap=%s",
+				  plan->tf_addrs, plan->tf_ports,
+				  plan->tf_map);
 	if (rc)
-		ddp_err_set(err, DDP_ENOSPC, "step layout: %u nodes are too "
-			    "irregular to describe", plan->layout.nnodes);
+		ddp_err_set(err, DDP_ENOSPC, "step layout: %u tasks on %u "
+			    "nodes take more than the %u bytes of a launch "
+			    "plan", plan->layout.ntasks, plan->layout.nnodes,
+			    DDP_PLAN_MAX);
 out:
 	free(counts);
 	free(order);
@@ -64,15 +76,61 @@ out:
 	return text;
 }
 
+/* Runs of ranks on one node, "NODE(xCOUNT)". */
+static int map_text(uint32_t ntasks, const uint32_t *node, char *text)
+{
+	size_t pos = 0;
+
+	for (uint32_t i = 0, n; i < ntasks; i += n) {
+		for (n = 1; i + n < ntasks && node[i + n] == node[i]; n++)
+			;
+		if (ddp_text_add(text, DDP_PLAN_MAX, &pos, "%s%" PRIu32,
+				 i ? "," : "", node[i]) ||
+		    (n > 1 && ddp_text_add(text, DDP_PLAN_MAX, &pos,
+					   "(x%" PRIu32 ")", n)))
+			return -1;
+	}
+	return 0;
+}
+
+char *ddp_plan_map(const struct ddp_layout *l, uint32_t *const *tids,
+		   struct ddp_err *err)
+{
+	uint32_t *node = calloc(l->ntasks, sizeof(*node));
+	char *text = malloc(DDP_PLAN_MAX);
+
+	if (!node || !text) {
+		ddp_err_set(err, DDP_ENOMEM, "out of memory");
+		goto fail;
+	}
+	for (uint32_t i = 0; i < l->nnodes; i++)
+		for (uint32_t k = 0; k < l->tasks[i]; k++)
+			node[tids[i][k]] = i;
+	if (map_text(l->ntasks, node, text)) {
+		ddp_err_set(err, DDP_ENOSPC, "--ddp-frameworks=tf: %u tasks "
+			    "in this order are too many for TF_CONFIG",
+			    l->ntasks);
+		goto fail;
+	}
+	free(node);
+	return text;
+fail:
+	free(node);
+	free(text);
+	return NULL;
+}
+
 enum plan_key {
 	KEY_JOB, KEY_STEP, KEY_RESTART, KEY_MODE, KEY_FW, KEY_GIVEN, KEY_ADDR,
 	KEY_PORT, KEY_VERIFY, KEY_IFACE, KEY_TASKS, KEY_LAST_REQUIRED,
-	KEY_ORDER = KEY_LAST_REQUIRED, KEY_IP, KEY_HOST, KEY_COUNT
+	KEY_ORDER = KEY_LAST_REQUIRED, KEY_IP, KEY_HOST, KEY_TFADDRS,
+	KEY_TFPORTS, KEY_TFMAP, KEY_HET, KEY_COUNT
 };
 
 static const char *const key_names[KEY_COUNT] = {
 	"job", "step", "restart", "mode", "fw", "given", "addr", "port",
-	"verify", "iface", "tasks", "order", "ip", "host"
+	"verify", "iface", "tasks", "order", "ip", "host",
+	"tfaddrs", "tfports", "tfmap", "het"
 };
 
 /* value[key] points into the caller's copy of the text; NULL if absent. */
@@ -153,6 +211,9 @@ static int read_numbers(struct ddp_plan *plan, const struct fields *f,
 		return bad_field(err, f, KEY_PORT);
 	if (ddp_text_u32(f->value[KEY_VERIFY], 0, 1, &verify))
 		return bad_field(err, f, KEY_VERIFY);
+	if (f->value[KEY_HET] && strcmp(f->value[KEY_HET], "1"))
+		return bad_field(err, f, KEY_HET);
+	plan->het = f->value[KEY_HET];
 	plan->given = given;
 	plan->port = (uint16_t)port;
 	plan->verify = verify;
@@ -196,6 +257,27 @@ static int read_addresses(struct ddp_plan *plan, const struct fields *f,
 	return 0;
 }
 
+/* All three or none; their contents are checked where they are used. */
+static int read_tf(struct ddp_plan *plan, const struct fields *f,
+		   struct ddp_err *err)
+{
+	const char *addrs = f->value[KEY_TFADDRS];
+	const char *ports = f->value[KEY_TFPORTS];
+	const char *map = f->value[KEY_TFMAP];
+
+	if (!addrs && !ports && !map)
+		return 0;
+	if (!addrs || !ports || !map)
+		return ddp_err_set(err, DDP_EINCONS, "launch plan: half of the "
+				   "fields for tf is missing");
+	plan->tf_addrs = strdup(addrs);
+	plan->tf_ports = strdup(ports);
+	plan->tf_map = strdup(map);
+	if (!plan->tf_addrs || !plan->tf_ports || !plan->tf_map)
+		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
+	return 0;
+}
+
 int ddp_plan_parse(struct ddp_plan *plan, const char *text,
 		   struct ddp_err *err)
 {
@@ -219,6 +301,7 @@ int ddp_plan_parse(struct ddp_plan *plan, const char *text,
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	if (!split(&f, copy, err) && !read_numbers(plan, &f, err) &&
 	    !read_options(plan, &f, err) && !read_addresses(plan, &f, err) &&
+	    !read_tf(plan, &f, err) &&
 	    !ddp_layout_parse(&plan->layout, f.value[KEY_TASKS],
 			      f.value[KEY_ORDER], err))
 		rc = 0;

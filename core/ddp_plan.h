@@ -16,6 +16,13 @@
 /* Named SLURM_… so that --export=NONE lets it pass. */
 #define DDP_PLAN_ENV "SLURM_DDP_PLAN"
 
+/*
+ * For heterogeneous steps srun can reach every component only before it
+ * knows their layout: a plan with a layout of one task, to be completed on
+ * the nodes.
+ */
+#define DDP_HET_ENV "SLURM_DDP_HET"
+
 /* Longest plan; Linux takes 128 KiB for one environment string. */
 #define DDP_PLAN_MAX (120U * 1024)
 
@@ -33,11 +40,22 @@ struct ddp_plan {
 	char ip[DDP_ADDR_MAX];	/* numeric form of addr, "" if unknown */
 	char host[DDP_HOST_MAX];	/* host name of rank 0's node, or "" */
 	uint16_t port;
+	bool het;		/* several components: ids are global */
 	bool verify;		/* a TaskProlog may change the environment */
 	enum ddp_iface iface;
 	char ifname[DDP_IFNAME_MAX];
 	struct ddp_layout layout;
+	char *tf_addrs;		/* TensorFlow: addresses by node index, "," */
+	char *tf_ports;		/* one port for each local rank, "," */
+	char *tf_map;		/* node of each rank, as runs "0(x4),1(x4)" */
 };
+
+/*
+ * The node of each rank, as tf_map wants it, from Slurm's task ids. Returns
+ * a malloc'ed string, or NULL with *err.
+ */
+char *ddp_plan_map(const struct ddp_layout *l, uint32_t *const *tids,
+		   struct ddp_err *err);
 
 /* Writes the text, at most DDP_PLAN_MAX bytes with the NUL. Returns a
  * malloc'ed string, or NULL with *err. */

@@ -118,9 +118,11 @@ int ddp_site_check(const struct ddp_site *site, unsigned given, uint16_t port,
 	if (port && site->port_lo &&
 	    (port < site->port_lo || port > site->port_hi))
 		return ddp_err_set(err, DDP_EPOLICY,
-				   "master port %u is outside this cluster's "
-				   "port_range=%u-%u (plugstack.conf); use "
-				   "--ddp-master-port=auto or a port inside",
-				   port, site->port_lo, site->port_hi);
+				   "master port %u is outside port_range="
+				   "%u-%u of plugstack.conf here; use "
+				   "--ddp-master-port=auto or a port inside, "
+				   "and give the submit host's plugstack.conf "
+				   "the same port_range", port, site->port_lo,
+				   site->port_hi);
 	return 0;
 }

@@ -4,20 +4,36 @@
  *
  *   srun      init → init_post_opt → local_user_init
  *   sbatch    init → init_post_opt
- *   node      init (root) → task_init (each task, the user's ids)
+ *   node      init, init_post_opt (root) → user_init (once a node, the
+ *             user's effective ids) → task_init (each task, the user's ids)
  *
- * On the nodes nothing the user chose is read before task_init: until then
- * the code runs as root inside slurmstepd.
+ * On the nodes nothing the user chose is read before the user's ids are in
+ * force: until then the code runs as root inside slurmstepd.
  */
 #include "config.h"
 
 #include "spank/spank_ddp.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #include <slurm/slurm.h>
 
 SPANK_PLUGIN(ddp, 1)
 
 static struct ddp_spank state;
+
+/*
+ * A plugin that plugstack.conf lists twice is called twice, with the same
+ * memory. inits: how often it is listed; the callbacks work once for each
+ * round of that many calls.
+ */
+static unsigned inits, post_opts, user_inits, task_inits;
+
+static bool repeated(unsigned *calls)
+{
+	return inits > 1 && (*calls)++ % inits;
+}
 
 /* plugstack.conf's arguments: a bad one is one line in the log, no more. */
 static void read_site(int argc, char **argv)
@@ -32,9 +48,19 @@ static void read_site(int argc, char **argv)
 
 int slurm_spank_init(spank_t sp, int argc, char **argv)
 {
+	if (++inits > 1) {
+		if (inits == 2 && spank_context() != S_CTX_SLURMD)
+			slurm_error(DDP_MSG "plugstack.conf lists "
+				    "spank_ddp.so twice; the first line holds");
+		return 0;
+	}
 	switch (spank_context()) {
 	case S_CTX_LOCAL:
 		read_site(argc, argv);
+		/* Only a launch of this srun may put these there; later
+		 * Slurm has copied the environment. */
+		(void)unsetenv(DDP_PLAN_ENV);
+		(void)unsetenv(DDP_HET_ENV);
 		ddp_spank_options_register(sp, "SLURM_");
 		return 0;
 	case S_CTX_ALLOCATOR:
@@ -52,14 +78,18 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 
 int slurm_spank_init_post_opt(spank_t sp, int argc, char **argv)
 {
-	(void)sp;
 	(void)argc;
 	(void)argv;
+	if (repeated(&post_opts))
+		return 0;
 	switch (spank_context()) {
 	case S_CTX_LOCAL:
 		return ddp_srun_post_opt(&state);
 	case S_CTX_ALLOCATOR:
 		return ddp_alloc_post_opt(&state);
+	case S_CTX_REMOTE:
+		ddp_het_prepare(sp);
+		return 0;
 	default:
 		return 0;
 	}
@@ -69,12 +99,34 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
-	return ddp_srun_user_init(sp, &state);
+	return repeated(&user_inits) ? 0 : ddp_srun_user_init(sp, &state);
+}
+
+int slurm_spank_user_init(spank_t sp, int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	if (!repeated(&user_inits))
+		ddp_het_complete(sp);
+	return 0;	/* anything else would start no task and say nothing */
 }
 
 int slurm_spank_task_init(spank_t sp, int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
-	return ddp_step_task_init(sp, &state);
+	return repeated(&task_inits) ? 0 : ddp_step_task_init(sp, &state);
+}
+
+/* Once a listing, in every context: leave nothing behind. */
+int slurm_spank_exit(spank_t sp, int argc, char **argv)
+{
+	(void)sp;
+	(void)argc;
+	(void)argv;
+	ddp_spank_options_clear();
+	ddp_het_clear();
+	memset(&state, 0, sizeof(state));
+	inits = post_opts = user_inits = task_inits = 0;
+	return 0;
 }

@@ -8,6 +8,7 @@
 #define SPANK_DDP_H
 
 #include "core/ddp_env.h"
+#include "core/ddp_port.h"
 #include "core/ddp_site.h"
 
 #include <slurm/spank.h>
@@ -45,6 +46,15 @@ int ddp_spank_options_export(const struct ddp_spank *state);
 /* Forget what an enclosing job's sbatch or salloc handed on. */
 void ddp_spank_options_forget(void);
 
+/*
+ * Take Slurm's own variables for our options out of a task's environment;
+ * 24.11 and 26.05 leave every second one there.
+ */
+void ddp_spank_options_unset(spank_t sp);
+
+/* Free what the callbacks kept. */
+void ddp_spank_options_clear(void);
+
 /* One warning for options that do nothing because the launch is off. */
 void ddp_spank_options_idle(const struct ddp_spank *state);
 
@@ -55,6 +65,32 @@ int ddp_alloc_post_opt(struct ddp_spank *state);
 /* spank_srun.c */
 int ddp_srun_post_opt(struct ddp_spank *state);
 int ddp_srun_user_init(spank_t sp, struct ddp_spank *state);
+/* Explain, warn of and announce a finished plan; 0, or -1 with *err. */
+int ddp_srun_publish(const struct ddp_spank *state,
+		     const struct ddp_plan *plan, const char *nodes,
+		     struct ddp_err *err);
+/* What the options say, into an empty plan. */
+void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan);
+/* MASTER_ADDR of a plan: the user's, or the NodeAddr of rank 0's node. */
+int ddp_srun_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
+		  struct ddp_err *err);
+/* Ports that are candidates for this site and configuration. */
+void ddp_srun_pool(const struct ddp_spank *state, struct ddp_portset *set);
+
+/* spank_het.c: heterogeneous steps */
+
+/* srun, once it sees a second component: tell the nodes of all of them. */
+int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err);
+/* srun, when the step exists: check, explain; the nodes do the same. */
+int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
+		   struct ddp_err *err);
+/* The node, as root: memory through which the tasks will find the plan. */
+void ddp_het_prepare(spank_t sp);
+/* The node, with the user's ids, once: complete the announced plan. */
+void ddp_het_complete(spank_t sp);
+void ddp_het_clear(void);
+/* A task: the completed plan, or an error; NULL if this is no such step. */
+char *ddp_het_plan(struct ddp_err *err);
 
 /* spank_cmdline.c: how srun itself was called */
 

@@ -30,7 +30,7 @@ static int explain_var(void *arg, const struct ddp_var *v)
 void ddp_explain(const struct ddp_plan *plan, const char *nodes)
 {
 	struct ddp_rank r = { .node = plan->layout.first, .threads = 1 };
-	char counts[512], order[512], fw[64], shown[256];
+	char counts[512], order[512], fw[DDP_FW_TEXT], shown[256];
 
 	if (ddp_layout_format(&plan->layout, counts, sizeof(counts), order,
 			      sizeof(order), NULL))

@@ -184,6 +184,25 @@ void ddp_spank_options_forget(void)
 	}
 }
 
+void ddp_spank_options_unset(spank_t sp)
+{
+	char name[128];
+
+	for (unsigned i = 0; i < DDP_OPT_COUNT; i++) {
+		spank_env_name(SPANK_ENV, i, name, sizeof(name));
+		(void)spank_unsetenv(sp, name);
+	}
+}
+
+void ddp_spank_options_clear(void)
+{
+	for (unsigned src = 0; src < SRC_COUNT; src++)
+		for (unsigned i = 0; i < DDP_OPT_COUNT; i++) {
+			free(texts[src][i]);
+			texts[src][i] = NULL;
+		}
+}
+
 void ddp_spank_options_idle(const struct ddp_spank *state)
 {
 	char list[256] = "";

@@ -9,17 +9,15 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_master.h"
 #include "core/ddp_probe.h"
+#include "core/ddp_task.h"
 #include "spank/spank_ddp.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <slurm/slurm.h>
-
-/* Candidates that are tried, and how long a silent host is waited for. */
-#define PORT_TRIES 64
-#define PROBE_MS 300
 
 int ddp_srun_post_opt(struct ddp_spank *state)
 {
@@ -32,10 +30,9 @@ int ddp_srun_post_opt(struct ddp_spank *state)
 		exit(1);
 	}
 	ddp_spank_options_idle(state);
-	if (++state->components > 1 && state->options.mode != DDP_MODE_OFF) {
-		slurm_spank_log(DDP_MSG "error: heterogeneous steps are not "
-				"supported yet; use --ddp-launch=off or one "
-				"component");
+	if (++state->components > 1 && state->options.mode != DDP_MODE_OFF &&
+	    ddp_het_announce(state, &err)) {
+		slurm_spank_log(DDP_MSG "error: %s", err.text);
 		exit(1);
 	}
 	return 0;
@@ -46,28 +43,10 @@ static bool is_mpi_daemon(int argc, char **argv)
 {
 	static const char *const daemons[] = { "orted", "prted",
 		"hydra_pmi_proxy", "hydra_bstrap_proxy", NULL };
-	const char *base;
 
-	if (argc < 1 || !argv || !argv[0])
-		return false;
-	base = strrchr(argv[0], '/');
-	base = base ? base + 1 : argv[0];
 	for (unsigned i = 0; daemons[i]; i++)
-		if (!strcmp(base, daemons[i]))
+		if (ddp_task_argv_has(argc ? 1 : 0, argv, daemons[i]))
 			return true;
-	return false;
-}
-
-static bool is_torchrun(int argc, char **argv)
-{
-	for (int i = 0; argv && i < argc && argv[i]; i++) {
-		const char *base = strrchr(argv[i], '/');
-
-		if (!strcmp(base ? base + 1 : argv[i], "torchrun") ||
-		    !strcmp(argv[i], "torch.distributed.run") ||
-		    !strcmp(argv[i], "torch.distributed.launch"))
-			return true;
-	}
 	return false;
 }
 
@@ -85,82 +64,26 @@ static void hint_torchrun(const struct ddp_plan *plan)
 			plan->layout.ntasks);
 }
 
-/* Ports that a step may use here, in the order of preference. */
-static void port_pool(const struct ddp_site *site, struct ddp_portset *set)
+void ddp_srun_pool(const struct ddp_spank *state, struct ddp_portset *set)
 {
-	uint16_t lo, hi;
+	uint16_t lo = 0, hi = 0;
 
-	if (site->port_lo) {	/* the site knows better than any rule */
-		ddp_portset_init(set, site->port_lo, site->port_hi);
-		return;
-	}
-	for (uint32_t low = 20000;; low = 1024) {
-		ddp_portset_init(set, low, 65535);
-		ddp_probe_exclude(set);
-		if (ddp_compat_srun_ports(&lo, &hi))
-			ddp_portset_exclude(set, lo, hi);
-		if (set->total >= PORT_TRIES || low == 1024)
-			return;
-	}
+	(void)ddp_compat_srun_ports(&lo, &hi);
+	ddp_master_pool(&state->site, lo, hi, set);
 }
 
-static enum ddp_probe_result probe(const struct ddp_plan *plan, bool local,
-				   uint16_t port)
-{
-	if (local)
-		return ddp_probe_bind(port);
-	if (!plan->ip[0])
-		return DDP_PORT_UNKNOWN;
-	return ddp_probe_connect(plan->ip, port, PROBE_MS);
-}
-
-/*
- * The first candidate without a listener on rank 0's node. A host that does
- * not answer in time is not asked again: rank 0 binds the port once more
- * before it starts, and reports it if it is taken.
- */
-static int choose_port(struct ddp_plan *plan, const struct ddp_site *site,
-		       struct ddp_err *err)
-{
-	bool local = plan->ip[0] && ddp_probe_is_local(plan->ip);
-	struct ddp_portset set;
-
-	if (plan->port) {
-		if (probe(plan, local, plan->port) == DDP_PORT_BUSY)
-			return ddp_err_set(err, DDP_EBUSY, "master port %u is "
-				"in use on %s; choose another one or "
-				"--ddp-master-port=auto", plan->port,
-				plan->addr);
-		return 0;
-	}
-	port_pool(site, &set);
-	if (!set.total)
-		return ddp_err_set(err, DDP_EBUSY, "no port is left outside "
-			"net.ipv4.ip_local_port_range and SrunPortRange; use "
-			"--ddp-master-port=PORT, or set port_range= in "
-			"plugstack.conf");
-	for (uint32_t i = 0; i < PORT_TRIES; i++) {
-		plan->port = ddp_port_candidate(&set, plan->job, plan->step,
-						plan->restart, i);
-		if (probe(plan, local, plan->port) != DDP_PORT_BUSY)
-			return 0;
-	}
-	return ddp_err_set(err, DDP_EBUSY, "%u candidate ports are in use on "
-			   "%s; use --ddp-master-port=PORT", PORT_TRIES,
-			   plan->addr);
-}
-
-/* MASTER_ADDR: what the user said, else the NodeAddr of rank 0's node. */
-static int choose_addr(struct ddp_plan *plan, const struct ddp_options *o,
-		       const char *nodes, struct ddp_err *err)
+int ddp_srun_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
+		  struct ddp_err *err)
 {
 	struct ddp_compat_node node;
 	char name[256], shown[64];
-	const char *addr = o->addr;
 
-	if (!addr[0]) {
+	if (!(plan->given & (1U << DDP_OPT_MASTER_ADDR))) {
 		if (ddp_compat_node_name(nodes, plan->layout.first, name,
-					 sizeof(name), err) ||
+					 sizeof(name), err))
+			return -1;
+		/* What the configuration does not know, slurmctld does. */
+		if ((rpc || ddp_compat_node_conf(name, &node, err)) &&
 		    ddp_compat_node(name, &node, err))
 			return -1;
 		if (!ddp_text_is_addr(node.addr))
@@ -169,34 +92,55 @@ static int choose_addr(struct ddp_plan *plan, const struct ddp_options *o,
 				"--ddp-master-addr=ADDR",
 				ddp_text_safe(node.addr, shown, sizeof(shown)),
 				name);
-		addr = node.addr;
+		(void)ddp_text_copy(plan->addr, sizeof(plan->addr), node.addr);
 		if (!ddp_text_is_addr(node.host) ||
 		    ddp_text_copy(plan->host, sizeof(plan->host), node.host))
 			plan->host[0] = '\0';
 	}
-	(void)ddp_probe_resolve(addr, plan->ip);
-	return ddp_text_copy(plan->addr, sizeof(plan->addr), addr);
+	(void)ddp_probe_resolve(plan->addr, plan->ip);
+	return 0;
 }
 
-static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
-		     char **nodes, struct ddp_err *err)
+void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan)
 {
 	const struct ddp_options *o = &state->options;
 	const char *restart = getenv("SLURM_RESTART_COUNT");
 
+	memset(plan, 0, sizeof(*plan));
 	plan->mode = o->mode;
 	plan->frameworks = o->frameworks;
 	plan->given = state->given;
 	plan->port = o->port;
 	plan->iface = o->iface;
 	memcpy(plan->ifname, o->ifname, sizeof(plan->ifname));
+	memcpy(plan->addr, o->addr, sizeof(plan->addr));
 	plan->verify = ddp_cmdline_task_prolog();
 	if (restart)
 		(void)ddp_text_u32(restart, 0, UINT32_MAX, &plan->restart);
-	if (ddp_compat_layout(plan->job, plan->step, &plan->layout, nodes,
-			      err) ||
-	    choose_addr(plan, o, *nodes, err) ||
-	    choose_port(plan, &state->site, err))
+}
+
+static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
+		     struct ddp_compat_step *step, struct ddp_err *err)
+{
+	bool tf = plan->frameworks & DDP_FW_BIT(DDP_FW_TF);
+	struct ddp_portset set;
+
+	if (ddp_compat_step_get(plan->job, plan->step, tf, step, err))
+		return -1;
+	plan->layout = step->layout;
+	memset(&step->layout, 0, sizeof(step->layout));
+	if (ddp_srun_addr(plan, step->nodes, true, err))
+		return -1;
+	if (tf) {
+		plan->tf_map = step->map;
+		step->map = NULL;
+		plan->tf_addrs = ddp_compat_node_addrs(step->nodes,
+				plan->layout.nnodes, true, err);
+		if (!plan->tf_addrs)
+			return -1;
+	}
+	ddp_srun_pool(state, &set);
+	if (ddp_master_choose(plan, &set, true, err))
 		return -1;
 	return ddp_site_check(&state->site, plan->given, plan->port, err);
 }
@@ -236,8 +180,33 @@ static void warn_replaced(const struct ddp_plan *plan)
 				"the launch", list.text);
 }
 
+/* Would every rank's environment fit? Asked here, before anything starts. */
+static int check_tf(const struct ddp_plan *plan, struct ddp_err *err)
+{
+	struct ddp_rank r = { .node = plan->layout.first };
+	char *text;
+
+	if (!(plan->frameworks & DDP_FW_BIT(DDP_FW_TF)))
+		return 0;
+	text = ddp_env_tf(plan, &r, err);
+	free(text);
+	return text ? 0 : -1;
+}
+
+int ddp_srun_publish(const struct ddp_spank *state,
+		     const struct ddp_plan *plan, const char *nodes,
+		     struct ddp_err *err)
+{
+	if (check_tf(plan, err))
+		return -1;
+	warn_replaced(plan);
+	if (state->options.explain)
+		ddp_explain(plan, nodes);
+	return 0;
+}
+
 /* The plan and, for nodes without the plugin, the sentinels. */
-static int publish(const struct ddp_plan *plan, struct ddp_err *err)
+static int publish_env(const struct ddp_plan *plan, struct ddp_err *err)
 {
 	char *text = ddp_plan_format(plan, err);
 	int rc;
@@ -251,55 +220,55 @@ static int publish(const struct ddp_plan *plan, struct ddp_err *err)
 	return rc ? ddp_err_set(err, DDP_ENOMEM, "out of memory") : 0;
 }
 
-static int launch(struct ddp_plan *plan, const struct ddp_spank *state,
-		  int argc, char **argv)
+static int launch_plain(spank_t sp, const struct ddp_spank *state, int argc,
+			char **argv, struct ddp_err *err)
 {
-	struct ddp_err err;
-	char *nodes = NULL;
+	struct ddp_compat_step step;
+	struct ddp_plan plan;
 	int rc;
 
-	ddp_cmdline_read(argc);
-	rc = make_plan(plan, state, &nodes, &err);
-	if (!rc) {
-		warn_replaced(plan);
-		if (state->options.explain)
-			ddp_explain(plan, nodes);
-		if (is_torchrun(argc, argv))
-			hint_torchrun(plan);
-		rc = publish(plan, &err);
+	memset(&step, 0, sizeof(step));
+	ddp_srun_plan_init(state, &plan);
+	(void)spank_get_item(sp, S_JOB_ID, &plan.job);
+	(void)spank_get_item(sp, S_JOB_STEPID, &plan.step);
+	rc = make_plan(&plan, state, &step, err);
+	if (!rc)
+		rc = ddp_srun_publish(state, &plan, step.nodes, err);
+	if (!rc && ddp_task_argv_torchrun(argc, argv))
+		hint_torchrun(&plan);
+	if (!rc)
+		rc = publish_env(&plan, err);
+	ddp_compat_step_clear(&step);
+	ddp_plan_clear(&plan);
+	return rc;
+}
+
+int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
+{
+	struct ddp_err err;
+	uint32_t step;
+	char **argv = NULL;
+	int argc = 0, rc;
+
+	if (state->options.mode == DDP_MODE_OFF)
+		return 0;
+	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS) {
+		slurm_spank_log(DDP_MSG "error: srun does not know its step");
+		return -1;
 	}
+	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
+		argc = 0;
+	if (!ddp_compat_step_is_normal(step) || is_mpi_daemon(argc, argv))
+		return 0;
+	ddp_cmdline_read(argc);
+	rc = state->components > 1 ? ddp_het_launch(sp, state, &err) :
+		launch_plain(sp, state, argc, argv, &err);
+	ddp_cmdline_clear();
 	if (rc) {
 		slurm_spank_log(DDP_MSG "error: %s", err.text);
 		/* Where an "optional" plugin's failure is ignored, the tasks
 		 * refuse to start. */
 		(void)setenv(DDP_PLAN_ENV, DDP_PLAN_REFUSED, 1);
 	}
-	ddp_cmdline_clear();
-	free(nodes);
-	return rc;
-}
-
-int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
-{
-	struct ddp_plan plan;
-	char **argv = NULL;
-	int argc = 0, rc;
-
-	memset(&plan, 0, sizeof(plan));
-	(void)unsetenv(DDP_PLAN_ENV);
-	if (state->options.mode == DDP_MODE_OFF)
-		return 0;
-	if (spank_get_item(sp, S_JOB_ID, &plan.job) != ESPANK_SUCCESS ||
-	    spank_get_item(sp, S_JOB_STEPID, &plan.step) != ESPANK_SUCCESS) {
-		slurm_spank_log(DDP_MSG "error: srun does not know its step");
-		return -1;
-	}
-	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
-		argc = 0;
-	if (!ddp_compat_step_is_normal(plan.step) ||
-	    is_mpi_daemon(argc, argv))
-		return 0;
-	rc = launch(&plan, state, argc, argv);
-	ddp_plan_clear(&plan);
 	return rc;
 }

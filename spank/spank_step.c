@@ -9,8 +9,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
-#include "core/ddp_cpus.h"
-#include "core/ddp_probe.h"
+#include "core/ddp_task.h"
 #include "spank/spank_ddp.h"
 
 #include <fcntl.h>
@@ -20,24 +19,21 @@
 #include <string.h>
 #include <unistd.h>
 
-struct task {
-	spank_t sp;
-	struct ddp_plan plan;
-	struct ddp_rank r;
-	uint32_t local_tasks;
-	char node[128];
-	char ifname[DDP_IFNAME_MAX];
+/* What slurmstepd itself says of a task; ids are the whole step's. */
+struct facts {
+	uint32_t job, step, nnodes, ntasks, node, local_tasks, rank, local;
+	char name[128];
 };
 
 /*
  * Say why and end the task. Not by the return code: Slurm adds two lines of
  * noise to it, and ignores it where plugstack.conf says "optional".
  */
-static void __attribute__((noreturn)) refuse(const struct task *t,
+static void __attribute__((noreturn)) refuse(const struct facts *f,
 					     const struct ddp_err *err)
 {
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": %s\n",
-		t->node, t->r.rank, err->text);
+		f->name, f->rank, err->text);
 	_exit(1);
 }
 
@@ -46,195 +42,175 @@ static bool get_u32(spank_t sp, spank_item_t item, uint32_t *out)
 	return spank_get_item(sp, item, out) == ESPANK_SUCCESS;
 }
 
-/* Ids and counts as slurmstepd has them; they decide over the plan's. */
-static int check_plan(struct task *t, struct ddp_err *err)
+/* slurmstepd has set these in the task's environment itself, just before. */
+static bool env_u32(spank_t sp, const char *name, uint32_t *out)
 {
-	const struct ddp_layout *l = &t->plan.layout;
-	uint32_t job, step, nnodes, ntasks;
+	char text[16];
+
+	return spank_getenv(sp, name, text, sizeof(text)) == ESPANK_SUCCESS &&
+		!ddp_text_u32(text, 0, UINT32_MAX, out);
+}
+
+static int get_facts(spank_t sp, struct facts *f, struct ddp_err *err)
+{
 	int local = 0;
 
-	if (!get_u32(t->sp, S_JOB_ID, &job) ||
-	    !get_u32(t->sp, S_JOB_STEPID, &step) ||
-	    !get_u32(t->sp, S_JOB_NNODES, &nnodes) ||
-	    !get_u32(t->sp, S_JOB_TOTAL_TASK_COUNT, &ntasks) ||
-	    !get_u32(t->sp, S_JOB_NODEID, &t->r.node) ||
-	    !get_u32(t->sp, S_JOB_LOCAL_TASK_COUNT, &t->local_tasks) ||
-	    spank_get_item(t->sp, S_TASK_ID, &local) != ESPANK_SUCCESS)
+	if (spank_getenv(sp, "SLURMD_NODENAME", f->name, sizeof(f->name)) !=
+	    ESPANK_SUCCESS)
+		strcpy(f->name, "?");
+	if (!get_u32(sp, S_TASK_GLOBAL_ID, &f->rank) ||
+	    !get_u32(sp, S_JOB_ID, &f->job) ||
+	    !get_u32(sp, S_JOB_STEPID, &f->step) ||
+	    !get_u32(sp, S_JOB_NNODES, &f->nnodes) ||
+	    !get_u32(sp, S_JOB_TOTAL_TASK_COUNT, &f->ntasks) ||
+	    !get_u32(sp, S_JOB_NODEID, &f->node) ||
+	    !get_u32(sp, S_JOB_LOCAL_TASK_COUNT, &f->local_tasks) ||
+	    spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS)
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
-	t->r.local = (uint32_t)local;
-	if (job != t->plan.job || step != t->plan.step)
+	f->local = (uint32_t)local;
+	return 0;
+}
+
+/* SPANK's ids are of one component; the environment has the global ones. */
+static int globalize(spank_t sp, struct facts *f,
+		     const struct ddp_layout *l, struct ddp_err *err)
+{
+	if (!env_u32(sp, "SLURM_PROCID", &f->rank) ||
+	    !env_u32(sp, "SLURM_NODEID", &f->node) ||
+	    !env_u32(sp, "SLURM_JOB_ID", &f->job))
+		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
+				   "which task this is");
+	f->nnodes = l->nnodes;
+	f->ntasks = l->ntasks;
+	return 0;
+}
+
+/* slurmstepd's counts decide over the plan's. */
+static int check_plan(const struct facts *f, const struct ddp_plan *plan,
+		      struct ddp_err *err)
+{
+	const struct ddp_layout *l = &plan->layout;
+
+	if (f->job != plan->job || f->step != plan->step)
 		return ddp_err_set(err, DDP_EINCONS, "the launch plan is for "
 			"step %u.%u, this is %u.%u; unset " DDP_PLAN_ENV,
-			t->plan.job, t->plan.step, job, step);
-	if (nnodes != l->nnodes || ntasks != l->ntasks ||
-	    t->r.node >= l->nnodes || t->r.rank >= l->ntasks ||
-	    l->tasks[t->r.node] != t->local_tasks ||
-	    t->r.local >= t->local_tasks ||
-	    (!t->r.rank && t->r.node != l->first))
+			plan->job, plan->step, f->job, f->step);
+	if (f->nnodes != l->nnodes || f->ntasks != l->ntasks ||
+	    f->node >= l->nnodes || f->rank >= l->ntasks ||
+	    l->tasks[f->node] != f->local_tasks ||
+	    f->local >= f->local_tasks || (!f->rank && f->node != l->first))
 		return ddp_err_set(err, DDP_EINCONS, "the launch plan has %u "
 			"tasks on %u nodes, slurmstepd has %u on %u (node %u: "
-			"%u tasks)", l->ntasks, l->nnodes, ntasks, nnodes,
-			t->r.node, t->local_tasks);
+			"%u tasks)", l->ntasks, l->nnodes, f->ntasks,
+			f->nnodes, f->node, f->local_tasks);
 	return 0;
 }
 
 /* The text of the plan; NULL if this task is no launch of ours. */
-static char *read_plan(struct task *t, struct ddp_err *err)
+static char *read_plan(spank_t sp, const struct facts *f)
 {
 	char *text = malloc(DDP_PLAN_MAX);
+	struct ddp_err err;
 	spank_err_t rc;
 
 	if (!text) {
-		ddp_err_set(err, DDP_ENOMEM, "out of memory");
-		refuse(t, err);
+		ddp_err_set(&err, DDP_ENOMEM, "out of memory");
+		refuse(f, &err);
 	}
-	rc = spank_getenv(t->sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX);
-	if (rc == ESPANK_SUCCESS)
+	rc = spank_getenv(sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX);
+	if (rc == ESPANK_SUCCESS && text[0])
 		return text;
 	free(text);
-	if (rc == ESPANK_NOSPACE) {
-		ddp_err_set(err, DDP_ENOSPC, "launch plan: too long");
-		refuse(t, err);
-	}
-	return NULL;
+	err.code = DDP_OK;
+	if (rc == ESPANK_NOSPACE)
+		ddp_err_set(&err, DDP_ENOSPC, "launch plan: too long");
+	else
+		text = ddp_het_plan(&err);
+	if (err.code != DDP_OK)
+		refuse(f, &err);
+	return rc == ESPANK_NOSPACE ? NULL : text;
 }
 
-/* Entries of CUDA_VISIBLE_DEVICES; 0 if there is none. */
-static uint32_t count_gpus(spank_t sp)
+static bool task_get(void *arg, const char *name, char *buf, size_t size)
 {
-	char text[4096];
-	uint32_t n = 1;
+	spank_err_t rc = spank_getenv(arg, name, buf, (int)size);
 
-	if (spank_getenv(sp, "CUDA_VISIBLE_DEVICES", text, sizeof(text)) !=
-	    ESPANK_SUCCESS || !text[0] || !strncmp(text, "NoDevFiles", 10))
-		return 0;
-	for (const char *p = text; (p = strchr(p, ',')); p++)
-		n++;
-	return n;
+	return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
 }
 
-static int find_iface(struct task *t, struct ddp_err *err)
+static int task_set(void *arg, const char *name, const char *value,
+		    bool overwrite)
 {
-	char path[64];
+	spank_err_t rc = spank_setenv(arg, name, value, overwrite);
 
-	if (t->plan.iface == DDP_IFACE_NONE)
-		return 0;
-	if (t->plan.iface == DDP_IFACE_NAME) {
-		snprintf(path, sizeof(path), "/sys/class/net/%s",
-			 t->plan.ifname);
-		if (access(path, F_OK))
-			return ddp_err_set(err, DDP_EINVAL, "--ddp-iface=%s: "
-				"no such interface on this node",
-				t->plan.ifname);
-		t->r.ifname = t->plan.ifname;
-		return 0;
-	}
-	if (!t->plan.ip[0] ||
-	    ddp_probe_iface(t->plan.ip, t->ifname, sizeof(t->ifname)))
-		return ddp_err_set(err, DDP_ESYS, "--ddp-iface=auto: no "
-			"interface leads to %s; name one", t->plan.addr);
-	t->r.ifname = t->ifname;
-	return 0;
-}
-
-/* A loopback address is right only if all nodes are this very host. */
-static int check_loopback(const struct task *t, struct ddp_err *err)
-{
-	char host[DDP_HOST_MAX] = "";
-
-	if (t->plan.layout.nnodes < 2 || !t->plan.host[0] ||
-	    !ddp_text_is_loopback(t->plan.addr))
-		return 0;
-	(void)gethostname(host, sizeof(host) - 1);
-	if (strcspn(host, ".") == strcspn(t->plan.host, ".") &&
-	    !strncmp(host, t->plan.host, strcspn(host, ".")))
-		return 0;
-	return ddp_err_set(err, DDP_EINCONS, "the master address %s is a "
-		"loopback address, but rank 0 runs on host %s and this is %s; "
-		"use --ddp-master-addr=ADDR, or correct NodeAddr in slurm.conf",
-		t->plan.addr, t->plan.host, host);
-}
-
-/* Rank 0 only: the port must be free, here and now. */
-static int check_port(const struct task *t, struct ddp_err *err)
-{
-	uint32_t lo, hi;
-
-	if (ddp_probe_bind(t->plan.port) == DDP_PORT_BUSY)
-		return ddp_err_set(err, DDP_EBUSY, "master port %u has been "
-			"taken on this node since srun chose it; start the "
-			"step again (it gets another port), or use "
-			"--ddp-master-port=PORT", t->plan.port);
-	if (!ddp_probe_ephemeral(&lo, &hi) && t->plan.port >= lo &&
-	    t->plan.port <= hi)
-		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: master port "
-			"%u lies in net.ipv4.ip_local_port_range (%u-%u): an "
-			"outgoing connection can take it\n", t->node,
-			t->plan.port, lo, hi);
-	return 0;
-}
-
-static int set_var(void *arg, const struct ddp_var *v)
-{
-	struct task *t = arg;
-	char other[2];
-	spank_err_t rc;
-
-	if (v->unless && spank_getenv(t->sp, v->unless, other,
-				      sizeof(other)) != ESPANK_ENV_NOEXIST)
-		return 0;
-	rc = spank_setenv(t->sp, v->name, v->value,
-			  !(v->flags & DDP_VAR_DEFAULT));
 	return rc == ESPANK_SUCCESS || rc == ESPANK_ENV_EXISTS ? 0 : -1;
 }
 
-static void hint_gpus(const struct task *t)
+static void task_say(void *arg, const char *text)
 {
-	if (t->local_tasks == 1 && t->r.gpus > 1 &&
-	    t->plan.frameworks & (1U << DDP_FW_TORCH))
-		dprintf(STDERR_FILENO, DDP_MSG "hint: one task on node %s sees "
-			"%u GPUs; --ntasks-per-node=%u gives each GPU a rank\n",
-			t->node, t->r.gpus, t->r.gpus);
+	(void)arg;
+	dprintf(STDERR_FILENO, DDP_MSG "%s\n", text);
 }
 
-static int prepare(struct task *t, const struct ddp_spank *state,
-		   struct ddp_err *err)
+/*
+ * Does the command run ddp-launch somewhere, say inside a container? Then
+ * the plan stays in the environment: the program carries it out once more,
+ * after whatever the container's image set, and removes it.
+ */
+static bool has_shim(int argc, char **argv)
 {
-	if (check_plan(t, err) || check_loopback(t, err) ||
-	    ddp_site_check(&state->site, t->plan.given, t->plan.port, err) ||
-	    find_iface(t, err))
+	return ddp_task_argv_has(argc, argv, "ddp-launch");
+}
+
+static int carry_out(spank_t sp, const struct ddp_spank *state,
+		     struct facts *f, struct ddp_task *t, const char *text,
+		     struct ddp_err *err)
+{
+	const struct ddp_task_ops ops = { task_get, task_set, task_say, sp };
+	char **argv = NULL;
+	int argc = 0;
+
+	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
+		argc = 0;
+	if (ddp_plan_parse(&t->plan, text, err) ||
+	    (t->plan.het && globalize(sp, f, &t->plan.layout, err)) ||
+	    check_plan(f, &t->plan, err) ||
+	    ddp_site_check(&state->site, t->plan.given, t->plan.port, err))
 		return -1;
-	t->r.threads = ddp_cpus_cores(t->local_tasks);
-	t->r.gpus = count_gpus(t->sp);
-	if (!t->r.rank) {
-		if (check_port(t, err))
-			return -1;
-		hint_gpus(t);
-	}
-	if (ddp_env_each(&t->plan, &t->r, set_var, t))
-		return ddp_err_set(err, DDP_ENOMEM, "the environment could "
-				   "not be set");
+	t->r.rank = f->rank;
+	t->r.local = f->local;
+	t->r.node = f->node;
+	t->r.nodename = f->name;
+	t->torchrun = ddp_task_argv_torchrun(argc, argv);
+	if (ddp_task_apply(t, &ops, err))
+		return -1;
+	if (has_shim(argc, argv) && spank_setenv(sp, DDP_PLAN_ENV, text, 1) !=
+	    ESPANK_SUCCESS)
+		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	if (t->plan.verify || ddp_compat_task_prolog())
-		return ddp_verify_start(&t->plan, &t->r, t->node, err);
+		return ddp_verify_start(&t->plan, &t->r, f->name, err);
 	return 0;
 }
 
-static void launch_task(struct task *t, const struct ddp_spank *state)
+static void launch_task(spank_t sp, const struct ddp_spank *state,
+			struct ddp_task *t)
 {
+	struct facts f;
 	struct ddp_err err;
 	char *text;
+	int rc;
 
-	if (spank_getenv(t->sp, "SLURMD_NODENAME", t->node,
-			 sizeof(t->node)) != ESPANK_SUCCESS)
-		strcpy(t->node, "?");
-	(void)get_u32(t->sp, S_TASK_GLOBAL_ID, &t->r.rank);
-	text = read_plan(t, &err);
+	memset(&f, 0, sizeof(f));
+	rc = get_facts(sp, &f, &err);
+	text = read_plan(sp, &f);
 	if (!text)
 		return;
-	(void)spank_unsetenv(t->sp, DDP_PLAN_ENV);
-	if (ddp_plan_parse(&t->plan, text, &err) || prepare(t, state, &err))
-		refuse(t, &err);
+	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
+	(void)spank_unsetenv(sp, DDP_HET_ENV);
+	ddp_spank_options_unset(sp);
+	if (rc || carry_out(sp, state, &f, t, text, &err))
+		refuse(&f, &err);
 	free(text);
 	ddp_plan_clear(&t->plan);
 }
@@ -281,7 +257,7 @@ static void hint_batch(spank_t sp)
 
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
 {
-	struct task *t;
+	struct ddp_task *t;
 	uint32_t step = 0;
 
 	if (!get_u32(sp, S_JOB_STEPID, &step))
@@ -294,8 +270,7 @@ int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -1;
-	t->sp = sp;
-	launch_task(t, state);
+	launch_task(sp, state, t);
 	free(t);
 	return 0;
 }

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,7 +58,8 @@ static int compare(void *arg, const struct ddp_var *v)
 	has = env_find(w, v->name);
 	if (has && !strcmp(has, v->value))
 		return 0;
-	w->wrong++;
+	if (!w->wrong++)
+		kill(w->pid, SIGSTOP);
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": "
 		"%s is %s in the program's environment, the launch set %s; "
 		"a TaskProlog changes it: take it out there, or use "
@@ -94,6 +95,26 @@ static void wait_exec(int fd)
 		;
 }
 
+/*
+ * srun drops output that is still on its way when a task dies by a signal:
+ * hold the program until slurmstepd has taken the message, and a little
+ * longer for the way to srun.
+ */
+static void end_task(const struct watch *w)
+{
+	const struct timespec tick = { .tv_nsec = 10 * 1000 * 1000 };
+	const struct timespec grace = { .tv_nsec = 300 * 1000 * 1000 };
+	int left = 0;
+
+	for (int i = 0; i < 100; i++) {
+		if (ioctl(STDERR_FILENO, FIONREAD, &left) || !left)
+			break;
+		nanosleep(&tick, NULL);
+	}
+	nanosleep(&grace, NULL);
+	kill(w->pid, SIGKILL);
+}
+
 static void __attribute__((noreturn)) watch_run(struct watch *w, int fd)
 {
 	const struct timespec pause = { .tv_nsec = 5 * 1000 * 1000 };
@@ -112,7 +133,7 @@ static void __attribute__((noreturn)) watch_run(struct watch *w, int fd)
 	if (w->len) {
 		(void)ddp_env_each(w->plan, w->r, compare, w);
 		if (w->wrong)
-			kill(w->pid, SIGKILL);
+			end_task(w);
 	}
 	_exit(0);
 }

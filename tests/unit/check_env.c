@@ -109,6 +109,103 @@ START_TEST(stops)
 }
 END_TEST
 
+START_TEST(horovod)
+{
+	plan.frameworks = DDP_FW_BIT(DDP_FW_HOROVOD);
+	r.nodename = "n1";
+	r.ifname = "ib0";
+	/* Node 0 has local ranks 0,1,2, node 1 only 0: node 0 is alone. */
+	expect(WORLD "HOROVOD_HOSTNAME=n1\nHOROVOD_RANK=3\nHOROVOD_SIZE=4\n"
+	       "HOROVOD_LOCAL_RANK=2\nHOROVOD_LOCAL_SIZE=3\n"
+	       "HOROVOD_CROSS_RANK=0\nHOROVOD_CROSS_SIZE=1\n"
+	       "?NCCL_SOCKET_IFNAME==ib0\n?GLOO_SOCKET_IFNAME=ib0\n"
+	       "?HOROVOD_GLOO_IFACE=ib0\n");
+}
+END_TEST
+
+START_TEST(cross_ranks)
+{
+	plan.frameworks = DDP_FW_BIT(DDP_FW_HOROVOD);
+	r.local = 0;	/* node 1 comes first in this order */
+	ck_assert(!ddp_env_each(&plan, &r, collect, NULL));
+	ck_assert(strstr(out, "\nHOROVOD_CROSS_RANK=1\n"));
+	ck_assert(strstr(out, "\nHOROVOD_CROSS_SIZE=2\n"));
+}
+END_TEST
+
+START_TEST(deepspeed)
+{
+	plan.frameworks = DDP_FW_BIT(DDP_FW_DEEPSPEED);
+	expect(WORLD TORCH TORCHRUN "PET_NPROC_PER_NODE=1\n" TORCHRUN2
+	       "LOCAL_SIZE=3\nCROSS_RANK=0\nCROSS_SIZE=1\n");
+}
+END_TEST
+
+/* Frameworks on torch add nothing of their own, and nothing twice. */
+START_TEST(on_torch)
+{
+	plan.frameworks = DDP_FW_BIT(DDP_FW_ACCELERATE) |
+		DDP_FW_BIT(DDP_FW_LIGHTNING);
+	expect(WORLD TORCH TORCHRUN "PET_NPROC_PER_NODE=1\n" TORCHRUN2);
+	ck_assert(!strstr(out, "TORCHELASTIC"));
+	ck_assert(!strstr(out, "ACCELERATE"));
+}
+END_TEST
+
+START_TEST(tensorflow)
+{
+	struct ddp_err err;
+	char *text;
+
+	plan.frameworks = DDP_FW_BIT(DDP_FW_TF);
+	ck_assert_int_eq(ddp_env_each(&plan, &r, collect, NULL), -1);
+	plan.tf_addrs = strdup("10.0.0.7,fd00::8");
+	plan.tf_ports = strdup("21000,22000,23000");
+	plan.tf_map = strdup("1,0(x3)");
+	text = ddp_env_tf(&plan, &r, &err);
+	ck_assert_str_eq(text, "{\"cluster\":{\"worker\":["
+		"\"[fd00::8]:21000\",\"10.0.0.7:21000\","
+		"\"10.0.0.7:22000\",\"10.0.0.7:23000\"]},"
+		"\"task\":{\"type\":\"worker\",\"index\":3}}");
+	free(text);
+	ck_assert_uint_eq(ddp_env_tf_port(&plan, 0), 21000);
+	ck_assert_uint_eq(ddp_env_tf_port(&plan, 2), 23000);
+	ck_assert_uint_eq(ddp_env_tf_port(&plan, 3), 0);
+	pos = 1;
+	strcpy(out, "\n");
+	ck_assert(!ddp_env_each(&plan, &r, collect, NULL));
+	ck_assert(strstr(out, "\nTF_CONFIG={"));
+}
+END_TEST
+
+START_TEST(tensorflow_broken)
+{
+	static const char *const bad[][3] = {
+		{ "10.0.0.7", "1024,1025,1026", "1,0(x3)" },
+		{ "10.0.0.7,a,b", "1024,1025,1026", "1,0(x3)" },
+		{ "10.0.0.7,a b", "1024,1025,1026", "1,0(x3)" },
+		{ "10.0.0.7,a", "1024,1025", "1,0(x3)" },
+		{ "10.0.0.7,a", "1024,80,1026", "1,0(x3)" },
+		{ "10.0.0.7,a", "1024,1025,1026", "1,0(x2)" },
+		{ "10.0.0.7,a", "1024,1025,1026", "0,0(x3)" },
+		{ "10.0.0.7,a", "1024,1025,1026", "1,0(x3),1" },
+		{ "10.0.0.7,a", "1024,1025,1026", "1,2(x3)" },
+		{ "10.0.0.7,a", "1024,1025,1026", "1,0(x3" },
+		{ "10.0.0.7,a", "1024,1025,1026", "" },
+		{ "10.0.0.7,a", "1024,1025,1026", "1,0(x4294967295)" },
+	};
+	struct ddp_err err;
+
+	for (unsigned i = 0; i < CHECK_COUNT(bad); i++) {
+		plan.tf_addrs = (char *)bad[i][0];
+		plan.tf_ports = (char *)bad[i][1];
+		plan.tf_map = (char *)bad[i][2];
+		ck_assert_msg(!ddp_env_tf(&plan, &r, &err), "%u", i);
+		ck_assert(strstr(err.text, "TF_CONFIG"));
+	}
+}
+END_TEST
+
 /* What srun marks, the node must replace. */
 static int is_sentinel(void *arg, const struct ddp_var *v)
 {
@@ -127,7 +224,8 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { all, jax_only, torch_with_facts,
-		ipv6, stops, sentinels };
+		ipv6, stops, horovod, cross_ranks, deepspeed, on_torch,
+		tensorflow, tensorflow_broken, sentinels };
 
 	return check_run("env", tests, CHECK_COUNT(tests), setup);
 }

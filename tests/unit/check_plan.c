@@ -23,7 +23,7 @@ START_TEST(round_trip)
 	ck_assert_uint_eq(plan.job, 7);
 	ck_assert_uint_eq(plan.restart, 2);
 	ck_assert_int_eq(plan.mode, DDP_MODE_FULL);
-	ck_assert_uint_eq(plan.frameworks, DDP_FW_ALL);
+	ck_assert_uint_eq(plan.frameworks, DDP_FW_DEFAULT);
 	ck_assert_uint_eq(plan.given, 9);
 	ck_assert_str_eq(plan.addr, "n1");
 	ck_assert_str_eq(plan.ip, "10.0.0.7");
@@ -59,7 +59,7 @@ START_TEST(bad_values)
 	static const char *const bad[][2] = {
 		{ "job", "0" }, { "job", "-1" }, { "job", "4294967296" },
 		{ "step", "x" }, { "restart", "" }, { "mode", "" },
-		{ "mode", "fast" }, { "fw", "" }, { "fw", "horovod" },
+		{ "mode", "fast" }, { "fw", "" }, { "fw", "caffe" },
 		{ "given", "64" }, { "addr", "" }, { "addr", "a b" },
 		{ "addr", "$(reboot)" }, { "port", "0" }, { "port", "80" },
 		{ "port", "65536" }, { "verify", "2" }, { "iface", "" },

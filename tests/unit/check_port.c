@@ -2,6 +2,8 @@
 /* Candidates for the master port, and the probes of this host. */
 #include "config.h"
 
+#include "core/ddp_env.h"
+#include "core/ddp_master.h"
 #include "core/ddp_probe.h"
 #include "tests/unit/check_main.h"
 
@@ -160,6 +162,74 @@ START_TEST(probes)
 }
 END_TEST
 
+/* Ports of a step whose rank 0 is on this host. */
+START_TEST(choose)
+{
+	struct ddp_plan plan = { .job = 7, .step = 1, .addr = "127.0.0.1",
+				 .ip = "127.0.0.1" };
+	struct ddp_portset one;
+	struct ddp_err err;
+	uint16_t busy;
+	int fd = listener(INADDR_LOOPBACK, &busy);
+
+	ddp_portset_init(&one, busy, busy);
+	ck_assert(ddp_master_choose(&plan, &one, true, &err));
+	ck_assert(strstr(err.text, "in use"));
+	plan.port = 0;
+	ddp_portset_init(&one, busy - 20U, busy + 20U);
+	for (plan.job = 1; plan.job < 42; plan.job++) {
+		plan.port = 0;
+		ck_assert(!ddp_master_choose(&plan, &one, true, &err));
+		ck_assert_uint_ne(plan.port, busy);
+	}
+	plan.port = busy;
+	ck_assert(ddp_master_choose(&plan, &one, true, &err));
+	ck_assert(strstr(err.text, "--ddp-master-port=auto"));
+	plan.port = 0;
+	ddp_portset_init(&one, 1, 0);
+	ck_assert(ddp_master_choose(&plan, &one, true, &err));
+	ck_assert(strstr(err.text, "port_range="));
+	close(fd);
+}
+END_TEST
+
+START_TEST(choose_tf)
+{
+	struct ddp_plan plan = { .job = 7, .addr = "n1",
+				 .frameworks = DDP_FW_BIT(DDP_FW_TF) };
+	struct ddp_err err;
+	char seen[65536 / 8] = { 0 };
+
+	ck_assert(!ddp_layout_parse(&plan.layout, "2,100,3", NULL, &err));
+	ddp_portset_init(&set, 20000, 32767);
+	ck_assert_msg(!ddp_master_choose(&plan, &set, false, &err), "%s",
+		      err.text);
+	seen[plan.port / 8] |= (char)(1 << plan.port % 8);
+	for (uint32_t i = 0; i < 100; i++) {
+		uint16_t p = ddp_env_tf_port(&plan, i);
+
+		ck_assert(p >= 20000 && p <= 32767);
+		ck_assert(!(seen[p / 8] & 1 << p % 8));
+		seen[p / 8] |= (char)(1 << p % 8);
+	}
+	ck_assert_uint_eq(ddp_env_tf_port(&plan, 100), 0);
+	ddp_plan_clear(&plan);
+}
+END_TEST
+
+START_TEST(pool)
+{
+	struct ddp_site site;
+
+	ddp_site_init(&site);
+	ddp_master_pool(&site, 20000, 29999, &set);
+	ck_assert_uint_ge(set.range[0].lo, 30000);
+	ck_assert(!ddp_site_set(&site, "port_range=25000-25009", NULL));
+	ddp_master_pool(&site, 20000, 29999, &set);
+	ck_assert_uint_eq(set.total, 10);
+}
+END_TEST
+
 START_TEST(addresses)
 {
 	char ip[DDP_ADDR_MAX], name[DDP_IFNAME_MAX];
@@ -188,7 +258,7 @@ int main(void)
 {
 	const TTest *const tests[] = { ranges, many_holes, inside,
 		published_clashes, consecutive_jobs, tries_differ, probes,
-		addresses };
+		choose, choose_tf, pool, addresses };
 
 	return check_run("port", tests, CHECK_COUNT(tests), NULL);
 }

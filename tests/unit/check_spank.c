@@ -26,6 +26,7 @@ static int nargs;
 /* An srun of 3 tasks on two nodes, arbitrary: rank 0 on the second. */
 static void start(spank_context_t context)
 {
+	slurm_spank_exit(stub_handle(), 0, NULL);
 	stub_reset(context);
 	memset(&layout, 0, sizeof(layout));
 	layout.node_cnt = 2;
@@ -82,8 +83,8 @@ END_TEST
 
 START_TEST(off_by_default)
 {
-	start(S_CTX_LOCAL);
 	setenv(DDP_PLAN_ENV, "left over", 1);
+	start(S_CTX_LOCAL);
 	ck_assert(!srun());
 	ck_assert_uint_eq(stub.rpcs, 0);
 	ck_assert_ptr_null(getenv(DDP_PLAN_ENV));
@@ -152,9 +153,9 @@ START_TEST(inherited_is_named_once)
 }
 END_TEST
 
+/* sbatch's (by Slurm's own variable) gives way to the environment. */
 START_TEST(precedence)
 {
-	/* sbatch's (by Slurm's own variable), then environment, then line */
 	setenv(SPANK_JOB "ddp_launch", "(null)", 1);
 	start(S_CTX_LOCAL);
 	ck_assert(!stub_option("ddp-launch", getenv(SPANK_JOB "ddp_launch"),
@@ -162,11 +163,29 @@ START_TEST(precedence)
 	ck_assert(!srun());
 	ck_assert_ptr_nonnull(getenv(DDP_PLAN_ENV));
 	setenv("SLURM_DDP_LAUNCH", "off", 1);
+	start(S_CTX_LOCAL);
+	ck_assert(!stub_option("ddp-launch", getenv(SPANK_JOB "ddp_launch"),
+			       0));
 	ck_assert(!srun());
 	ck_assert_ptr_null(getenv(DDP_PLAN_ENV));
-	ck_assert(!stub_option("ddp-launch", "stateless", 0));
-	ck_assert(!slurm_spank_local_user_init(stub_handle(), 0, NULL));
-	ck_assert_ptr_null(getenv(DDP_PLAN_ENV));
+}
+END_TEST
+
+/* plugstack.conf lists the plugin twice: one launch, no false component. */
+START_TEST(listed_twice)
+{
+	start(S_CTX_LOCAL);
+	ck_assert(!slurm_spank_init(stub_handle(), 0, NULL));
+	said("twice");
+	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert(!slurm_spank_init_post_opt(stub_handle(), 0, NULL));
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert(!slurm_spank_local_user_init(stub_handle(), 0,
+						       NULL));
+	ck_assert_uint_eq(stub.rpcs, 2);
+	ck_assert_ptr_nonnull(getenv(DDP_PLAN_ENV));
+	ck_assert_ptr_null(strstr(stub.log, "error: "));
 }
 END_TEST
 
@@ -394,7 +413,7 @@ int main(void)
 {
 	const TTest *const tests[] = { registers_options,
 		off_by_default, srun_plan, srun_failures, srun_no_node,
-		inherited_is_named_once, precedence, command_line_wins,
+		inherited_is_named_once, precedence, command_line_wins, listed_twice,
 		bad_options,
 		site_arguments, mpirun_is_left_alone, torchrun_hint,
 		sbatch_hands_on, nested_sbatch_forgets, task_environment,

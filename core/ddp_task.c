@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "core/ddp_cpus.h"
+#include "core/ddp_probe.h"
+#include "core/ddp_task.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool ddp_task_argv_has(int argc, char *const *argv, const char *name)
+{
+	for (int i = 0; argv && i < argc && argv[i]; i++) {
+		const char *base = strrchr(argv[i], '/');
+
+		if (!strcmp(base ? base + 1 : argv[i], name))
+			return true;
+	}
+	return false;
+}
+
+bool ddp_task_argv_torchrun(int argc, char *const *argv)
+{
+	return ddp_task_argv_has(argc, argv, "torchrun") ||
+	       ddp_task_argv_has(argc, argv, "torch.distributed.run") ||
+	       ddp_task_argv_has(argc, argv, "torch.distributed.launch");
+}
+
+/* Entries of CUDA_VISIBLE_DEVICES; 0 if there is none. */
+static uint32_t count_gpus(const struct ddp_task_ops *ops)
+{
+	char text[4096];
+	uint32_t n = 1;
+
+	if (!ops->get(ops->arg, "CUDA_VISIBLE_DEVICES", text, sizeof(text)) ||
+	    !text[0] || !strncmp(text, "NoDevFiles", 10))
+		return 0;
+	for (const char *p = text; (p = strchr(p, ',')); p++)
+		n++;
+	return n;
+}
+
+static int find_iface(struct ddp_task *t, struct ddp_err *err)
+{
+	char path[64];
+
+	if (t->plan.iface == DDP_IFACE_NONE)
+		return 0;
+	if (t->plan.iface == DDP_IFACE_NAME) {
+		snprintf(path, sizeof(path), "/sys/class/net/%s",
+			 t->plan.ifname);
+		if (access(path, F_OK))
+			return ddp_err_set(err, DDP_EINVAL, "--ddp-iface=%s: "
+				"no such interface on this node",
+				t->plan.ifname);
+		t->r.ifname = t->plan.ifname;
+		return 0;
+	}
+	if (!t->plan.ip[0] ||
+	    ddp_probe_iface(t->plan.ip, t->ifname, sizeof(t->ifname)))
+		return ddp_err_set(err, DDP_ESYS, "--ddp-iface=auto: no "
+			"interface leads to %s; name one", t->plan.addr);
+	t->r.ifname = t->ifname;
+	return 0;
+}
+
+/* A loopback address is right only if all nodes are this very host. */
+static int check_loopback(const struct ddp_task *t, struct ddp_err *err)
+{
+	char host[DDP_HOST_MAX] = "";
+	size_t n = strcspn(t->plan.host, ".");
+
+	if (t->plan.layout.nnodes < 2 || !t->plan.host[0] ||
+	    !ddp_text_is_loopback(t->plan.addr))
+		return 0;
+	(void)gethostname(host, sizeof(host) - 1);
+	if (strcspn(host, ".") == n && !strncmp(host, t->plan.host, n))
+		return 0;
+	return ddp_err_set(err, DDP_EINCONS, "the master address %s is a "
+		"loopback address, but rank 0 runs on host %s and this is %s; "
+		"use --ddp-master-addr=ADDR, or correct NodeAddr in slurm.conf",
+		t->plan.addr, t->plan.host, host);
+}
+
+static int check_free(const struct ddp_task *t, uint16_t port,
+		      const struct ddp_task_ops *ops, struct ddp_err *err)
+{
+	char text[256];
+	uint32_t lo, hi;
+
+	if (ddp_probe_bind(port) == DDP_PORT_BUSY)
+		return ddp_err_set(err, DDP_EBUSY, "master port %u is taken on "
+			"this node by another program; start the step again "
+			"(it gets another port), or use "
+			"--ddp-master-port=PORT", port);
+	if (!ddp_probe_ephemeral(&lo, &hi) && port >= lo && port <= hi) {
+		snprintf(text, sizeof(text), "warning: node %s: master port "
+			 "%u lies in net.ipv4.ip_local_port_range (%" PRIu32
+			 "-%" PRIu32 "): an outgoing connection can take it",
+			 t->r.nodename, port, lo, hi);
+		ops->say(ops->arg, text);
+	}
+	return 0;
+}
+
+/* The ports this task's program will listen on must be free, here and now. */
+static int check_ports(const struct ddp_task *t, const struct ddp_task_ops *ops,
+		       struct ddp_err *err)
+{
+	uint16_t port;
+
+	if (!t->r.rank && check_free(t, t->plan.port, ops, err))
+		return -1;
+	if (!(t->plan.frameworks & DDP_FW_BIT(DDP_FW_TF)))
+		return 0;
+	port = ddp_env_tf_port(&t->plan, t->r.local);
+	if (!port)
+		return ddp_err_set(err, DDP_EINCONS, "the launch plan has no "
+				   "tf port for local rank %" PRIu32,
+				   t->r.local);
+	return check_free(t, port, ops, err);
+}
+
+static void hint_gpus(const struct ddp_task *t, const struct ddp_task_ops *ops)
+{
+	char text[256];
+
+	if (t->torchrun || t->r.rank || t->plan.layout.tasks[t->r.node] != 1 ||
+	    t->r.gpus < 2 || !(t->plan.frameworks & DDP_FW_BIT(DDP_FW_TORCH)))
+		return;
+	snprintf(text, sizeof(text), "hint: one task on node %s sees %" PRIu32
+		 " GPUs; --ntasks-per-node=%" PRIu32 " gives each GPU a rank",
+		 t->r.nodename, t->r.gpus, t->r.gpus);
+	ops->say(ops->arg, text);
+}
+
+static int set_var(void *arg, const struct ddp_var *v)
+{
+	const struct ddp_task_ops *ops = arg;
+	char other[2];
+
+	if (v->unless && ops->get(ops->arg, v->unless, other, sizeof(other)))
+		return 0;
+	return ops->set(ops->arg, v->name, v->value,
+			!(v->flags & DDP_VAR_DEFAULT));
+}
+
+int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
+		   struct ddp_err *err)
+{
+	char *text;
+
+	if (find_iface(t, err))
+		return -1;
+	if (!t->again && (check_loopback(t, err) || check_ports(t, ops, err)))
+		return -1;
+	t->r.threads = ddp_cpus_cores(t->plan.layout.tasks[t->r.node]);
+	t->r.gpus = count_gpus(ops);
+	if (!t->again)
+		hint_gpus(t, ops);
+	if (t->plan.frameworks & DDP_FW_BIT(DDP_FW_TF)) {
+		/* Written twice so that its own message reaches the user. */
+		text = ddp_env_tf(&t->plan, &t->r, err);
+		if (!text)
+			return -1;
+		free(text);
+	}
+	if (ddp_env_each(&t->plan, &t->r, set_var, (void *)ops))
+		return ddp_err_set(err, DDP_ENOMEM, "the environment could "
+				   "not be set");
+	return 0;
+}
