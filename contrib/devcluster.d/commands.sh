@@ -171,7 +171,12 @@ cmd_status()
 			"$D/log/${d% }.$([[ $d == *' ' ]] && echo out || echo log)"
 	done < <(all_daemons)
 	printf '\n'
-	slurm_client sinfo
+	if rec_pid slurmctld && rec_pid munged; then
+		slurm_client sinfo || true
+	else
+		# sinfo would try for a long time.
+		printf 'no answer from slurmctld\n'
+	fi
 	((${#DEAD[@]} == 0))
 }
 
