@@ -171,7 +171,7 @@ cmd_status()
 			"$D/log/${d% }.$([[ $d == *' ' ]] && echo out || echo log)"
 	done < <(all_daemons)
 	printf '\n'
-	if rec_pid slurmctld && rec_pid munged; then
+	if set_enter && rec_pid slurmctld && rec_pid munged; then
 		slurm_client sinfo || true
 	else
 		# sinfo would try for a long time.
