@@ -266,3 +266,56 @@ slurmd_stop()
 }
 
 pid_gone() { [[ ! -e /proc/$1 || $(cut -d ' ' -f 3 "/proc/$1/stat") == Z ]]; }
+
+# --- srun with another configuration than the nodes' ---------------------------
+
+# own_conf [-c KEY=VALUE]... [LINE]...: sets OWN to a slurm.conf like the
+# cluster's, with these keys and a plugstack.conf of these lines. A user can do
+# the same; run it by: in_cluster env SLURM_CONF="$OWN" srun ...
+own_conf()
+{
+	local dir
+	dir=$(new_dir) || return 1
+	OWN=$dir/slurm.conf
+	cp "$CLUSTER_DIR/etc/slurm.conf" "$OWN"
+	set_key "PlugStackConfig=$dir/plugstack.conf"
+	while [[ ${1:-} == -c ]]; do
+		set_key "$2"
+		shift 2
+	done
+	if (($#)); then
+		printf '%s\n' "$@" >"$dir/plugstack.conf"
+	else
+		: >"$dir/plugstack.conf"
+	fi
+}
+
+set_key()
+{
+	sed -i "/^${1%%=*}=/d" "$OWN" && printf '%s\n' "$1" >>"$OWN"
+}
+
+# The cluster's plugin, as a line of plugstack.conf names it.
+plugin_line() { printf '%s %s' "${1:-required}" "$CLUSTER_DIR/plugins/spank_ddp.so"; }
+
+# --- ports ----------------------------------------------------------------------
+
+# hold_ports ADDR PORT...: somebody listens there until release_ports, or two
+# minutes have passed.
+hold_ports()
+{
+	local ready
+	ready=$(mktemp -u "$CLUSTER_TMP/held.XXXXXX")
+	"$PYTHON" "$TESTS/hold_ports.py" "$ready" "$@" </dev/null >&2 3>&- &
+	HOLDERS+=("$!")
+	wait_until 5 test -e "$ready"
+}
+
+release_ports()
+{
+	((${#HOLDERS[@]})) || return 0
+	kill "${HOLDERS[@]}" 2>/dev/null || true
+	wait "${HOLDERS[@]}" 2>/dev/null || true
+	HOLDERS=()
+}
+HOLDERS=()
