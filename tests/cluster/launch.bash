@@ -94,7 +94,7 @@ launched_by()
 		return 1
 	fi
 	stderr=$(grep -vE '^srun: job [0-9]+ (queued and waiting for|has been allocated) resources$' \
-		<<<"$stderr")
+		<<<"$stderr") || true
 	return 0
 }
 
