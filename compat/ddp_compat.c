@@ -5,6 +5,7 @@
 #include "core/ddp_text.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,9 @@ typedef __typeof__(slurm_hostlist_create(NULL)) ddp_hostlist;
 extern slurm_conf_t slurm_conf __attribute__((weak));
 extern char *slurm_conf_get_nodeaddr(const char *) __attribute__((weak));
 extern char *slurm_conf_get_hostname(const char *) __attribute__((weak));
+extern char *slurm_conf_get_aliases(const char *) __attribute__((weak));
+extern int slurm_conf_get_addr(const char *, slurm_addr_t *, uint16_t)
+	__attribute__((weak));
 extern void slurm_xfree(void **) __attribute__((weak));
 
 int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
@@ -82,23 +86,53 @@ int ddp_compat_node(const char *name, struct ddp_compat_node *node,
 	return rc;
 }
 
+/*
+ * The text of NodeAddr can be asked for by NodeHostname only. Where a host
+ * has several nodes (a test cluster) that would be any of them: then the
+ * numeric address of this very node has to do.
+ */
+static int conf_addr(const char *name, char *host, char *addr, size_t size)
+{
+	char *alias = slurm_conf_get_aliases(host), *text = NULL;
+	slurm_addr_t ss;
+	int rc = -1;
+
+	if (alias && !strcmp(alias, name))
+		text = slurm_conf_get_nodeaddr(host);
+	if (text)
+		rc = ddp_text_copy(addr, size, text);
+	else if (!slurm_conf_get_addr(name, &ss, 0))
+		rc = getnameinfo((struct sockaddr *)&ss, sizeof(ss), addr,
+				 (socklen_t)size, NULL, 0, NI_NUMERICHOST);
+	if (text)
+		slurm_xfree((void **)&text);
+	if (alias)
+		slurm_xfree((void **)&alias);
+	return rc;
+}
+
 int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
 			 struct ddp_err *err)
 {
-	char *addr = NULL, *host = NULL;
+	char addr[sizeof(node->addr)], *host = NULL;
 	int rc;
 
 	if (slurm_conf_get_nodeaddr && slurm_conf_get_hostname &&
-	    slurm_xfree) {
-		addr = slurm_conf_get_nodeaddr(name);
+	    slurm_conf_get_aliases && slurm_conf_get_addr && slurm_xfree)
 		host = slurm_conf_get_hostname(name);
-	}
-	rc = node_fill(node, name, addr, host, err);
-	if (addr)
-		slurm_xfree((void **)&addr);
+	rc = node_fill(node, name, host && !conf_addr(name, host, addr,
+		       sizeof(addr)) ? addr : NULL, host, err);
 	if (host)
 		slurm_xfree((void **)&host);
 	return rc;
+}
+
+int ddp_compat_controller(char *addr, size_t size)
+{
+	if (!&slurm_conf || !slurm_conf.control_cnt ||
+	    !slurm_conf.control_addr || !slurm_conf.control_addr[0])
+		return -1;
+	return ddp_text_copy(addr, size, slurm_conf.control_addr[0]);
 }
 
 static const char *addr_of(const node_info_msg_t *msg, const char *name)

@@ -74,6 +74,9 @@ int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
 char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
 			    struct ddp_err *err);
 
+/* The address of the (first) slurmctld as configured. 0 or -1. */
+int ddp_compat_controller(char *addr, size_t size);
+
 /* SrunPortRange of the configuration in force: true and both ends if set. */
 bool ddp_compat_srun_ports(uint16_t *lo, uint16_t *hi);
 

@@ -249,3 +249,56 @@ int ddp_probe_iface(const char *ip, char *ifname, size_t size)
 	close(fd);
 	return rc;
 }
+
+/* Worth telling other hosts? Then its numeric form is in ip. */
+static bool is_routable(const struct sockaddr *a, socklen_t len, char *ip)
+{
+	char text[DDP_ADDR_MAX];
+
+	if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6) ||
+	    getnameinfo(a, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST) ||
+	    !ddp_text_is_addr(text) || ddp_text_is_loopback(text) ||
+	    !strncmp(text, "fe80:", 5) || !strncmp(text, "169.254.", 8))
+		return false;
+	return !ddp_text_copy(ip, DDP_ADDR_MAX, text);
+}
+
+static int own_towards(const char *towards, char *ip)
+{
+	char target[DDP_ADDR_MAX];
+	struct sockaddr_storage ss;
+	socklen_t len, own = sizeof(ss);
+	int fd, rc = -1;
+
+	if (ddp_probe_resolve(towards, target))
+		return -1;
+	len = numeric(target, 9, &ss);
+	fd = len ? socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+	if (fd < 0)
+		return -1;
+	if (!connect(fd, (struct sockaddr *)&ss, len) &&
+	    !getsockname(fd, (struct sockaddr *)&ss, &own) &&
+	    is_routable((struct sockaddr *)&ss, own, ip))
+		rc = 0;
+	close(fd);
+	return rc;
+}
+
+int ddp_probe_own(const char *towards, char *ip)
+{
+	struct ifaddrs *list = NULL;
+	int rc = -1;
+
+	if (towards && !own_towards(towards, ip))
+		return 0;
+	if (getifaddrs(&list))
+		return -1;
+	for (struct ifaddrs *i = list; i && rc; i = i->ifa_next)
+		if (i->ifa_addr &&
+		    is_routable(i->ifa_addr, i->ifa_addr->sa_family == AF_INET ?
+				sizeof(struct sockaddr_in) :
+				sizeof(struct sockaddr_in6), ip))
+			rc = 0;
+	freeifaddrs(list);
+	return rc;
+}

@@ -38,6 +38,13 @@ bool ddp_probe_is_local(const char *ip);
  */
 int ddp_probe_resolve(const char *addr, char *ip);
 
+/*
+ * This host's own numeric address on the way to `towards` (a name or an
+ * address, NULL: none), or else the first of any interface; never a loopback
+ * or link-local one. Sends nothing. 0, or -1 if there is none.
+ */
+int ddp_probe_own(const char *towards, char *ip);
+
 /* net.ipv4.ip_local_port_range (IPv6 uses it too). 0, or -1 if unreadable. */
 int ddp_probe_ephemeral(uint32_t *lo, uint32_t *hi);
 

@@ -5,13 +5,19 @@
 
 #include <string.h>
 
-#define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow="
+#define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow=, launcher="
+
+#ifndef DDP_LAUNCHER
+#define DDP_LAUNCHER "/usr/bin/ddp-launch"
+#endif
 
 void ddp_site_init(struct ddp_site *site)
 {
 	memset(site, 0, sizeof(*site));
 	ddp_options_init(&site->defaults);
 	site->allowed = (1U << DDP_OPT_COUNT) - 1;
+	(void)ddp_text_copy(site->launcher, sizeof(site->launcher),
+			    DDP_LAUNCHER);
 }
 
 static int bad_arg(struct ddp_err *err, const char *arg, const char *why)
@@ -85,6 +91,18 @@ static int set_default(struct ddp_site *site, enum ddp_opt opt,
 	return 0;
 }
 
+static int set_launcher(struct ddp_site *site, const char *arg,
+			const char *text, struct ddp_err *err)
+{
+	char path[sizeof(site->launcher)];
+
+	if (text[0] != '/' || ddp_text_copy(path, sizeof(path), text))
+		return bad_arg(err, arg, "valid: launcher=/absolute/path/of/"
+			       "ddp-launch");
+	memcpy(site->launcher, path, sizeof(path));
+	return 0;
+}
+
 int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
 {
 	const char *value = strchr(arg, '=');
@@ -101,6 +119,8 @@ int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
 		return set_range(site, arg, value + 1, err);
 	if (len == 5 && !memcmp(arg, "allow", len))
 		return set_allow(site, arg, value + 1, err);
+	if (len == 8 && !memcmp(arg, "launcher", len))
+		return set_launcher(site, arg, value + 1, err);
 	return bad_arg(err, arg, "valid arguments: " VALID_ARGS);
 }
 

@@ -13,6 +13,7 @@ struct ddp_site {
 	struct ddp_options defaults;	/* mode=, frameworks=, iface= */
 	uint16_t port_lo, port_hi;	/* port_range=; 0, 0: not set */
 	unsigned allowed;		/* allow=: bits 1 << ddp_opt */
+	char launcher[256];		/* launcher=: path of ddp-launch */
 };
 
 void ddp_site_init(struct ddp_site *site);

@@ -61,7 +61,9 @@ static int find_iface(struct ddp_task *t, struct ddp_err *err)
 		return 0;
 	}
 	if (!t->plan.ip[0] ||
-	    ddp_probe_iface(t->plan.ip, t->ifname, sizeof(t->ifname)))
+	    ddp_probe_iface(t->plan.ip, t->ifname, sizeof(t->ifname)) ||
+	    (!strcmp(t->ifname, "lo") && t->plan.layout.nnodes > 1 &&
+	     !ddp_text_is_loopback(t->plan.addr)))
 		return ddp_err_set(err, DDP_ESYS, "--ddp-iface=auto: no "
 			"interface leads to %s; name one", t->plan.addr);
 	t->r.ifname = t->ifname;

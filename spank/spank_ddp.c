@@ -4,11 +4,10 @@
  *
  *   srun      init → init_post_opt → local_user_init
  *   sbatch    init → init_post_opt
- *   node      init, init_post_opt (root) → user_init (once a node, the
- *             user's effective ids) → task_init (each task, the user's ids)
+ *   node      init (root) → task_init (each task, the user's ids)
  *
- * On the nodes nothing the user chose is read before the user's ids are in
- * force: until then the code runs as root inside slurmstepd.
+ * On the nodes nothing the user chose is read before task_init: until then
+ * the code runs as root inside slurmstepd.
  */
 #include "config.h"
 
@@ -78,6 +77,7 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 
 int slurm_spank_init_post_opt(spank_t sp, int argc, char **argv)
 {
+	(void)sp;
 	(void)argc;
 	(void)argv;
 	if (repeated(&post_opts))
@@ -87,9 +87,6 @@ int slurm_spank_init_post_opt(spank_t sp, int argc, char **argv)
 		return ddp_srun_post_opt(&state);
 	case S_CTX_ALLOCATOR:
 		return ddp_alloc_post_opt(&state);
-	case S_CTX_REMOTE:
-		ddp_het_prepare(sp);
-		return 0;
 	default:
 		return 0;
 	}
@@ -100,15 +97,6 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	return repeated(&user_inits) ? 0 : ddp_srun_user_init(sp, &state);
-}
-
-int slurm_spank_user_init(spank_t sp, int argc, char **argv)
-{
-	(void)argc;
-	(void)argv;
-	if (!repeated(&user_inits))
-		ddp_het_complete(sp);
-	return 0;	/* anything else would start no task and say nothing */
 }
 
 int slurm_spank_task_init(spank_t sp, int argc, char **argv)
@@ -125,7 +113,6 @@ int slurm_spank_exit(spank_t sp, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	ddp_spank_options_clear();
-	ddp_het_clear();
 	memset(&state, 0, sizeof(state));
 	inits = post_opts = user_inits = task_inits = 0;
 	return 0;

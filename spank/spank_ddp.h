@@ -84,13 +84,13 @@ int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err);
 /* srun, when the step exists: check, explain; the nodes do the same. */
 int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 		   struct ddp_err *err);
-/* The node, as root: memory through which the tasks will find the plan. */
-void ddp_het_prepare(spank_t sp);
-/* The node, with the user's ids, once: complete the announced plan. */
-void ddp_het_complete(spank_t sp);
-void ddp_het_clear(void);
-/* A task: the completed plan, or an error; NULL if this is no such step. */
-char *ddp_het_plan(struct ddp_err *err);
+/*
+ * A task: the announced plan, completed by the launcher program (which asks
+ * slurmctld once a node), malloc'ed; NULL with *err. slurmstepd itself must
+ * not ask: it holds a lock against that while it carries the user's ids.
+ */
+char *ddp_het_plan(spank_t sp, const struct ddp_spank *state,
+		   struct ddp_err *err);
 
 /* spank_cmdline.c: how srun itself was called */
 
@@ -101,9 +101,6 @@ const char *ddp_cmdline_task_env(const char *name);
 /* Was --task-prolog or SLURM_TASK_PROLOG given? */
 bool ddp_cmdline_task_prolog(void);
 void ddp_cmdline_clear(void);
-
-/* spank_explain.c */
-void ddp_explain(const struct ddp_plan *plan, const char *nodes);
 
 /* spank_step.c: a task, with the user's ids, before its exec */
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);

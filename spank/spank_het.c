@@ -3,9 +3,9 @@
  * Heterogeneous steps. srun calls the plugin once all components exist, but
  * what it sets then reaches the tasks of one component only; what it set
  * before reaches all. So srun announces its choices early, port included,
- * and every node completes them by itself with the components' layouts: one
- * process a node asks slurmctld, the tasks find the answer in memory they
- * share. Global ids are Slurm's own, component after component.
+ * and the nodes complete them with the components' layouts, through the
+ * launcher program: one task a node asks, the others get it from there.
+ * Global ids are Slurm's own, component after component.
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -15,44 +15,33 @@
 #include "core/ddp_probe.h"
 #include "spank/spank_ddp.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <slurm/slurm.h>
 
-/* First byte of the shared memory: what follows it. */
-#define PAGE_EMPTY '\0'
-#define PAGE_PLAN 'P'
-#define PAGE_ERROR 'E'
-
-static char *page;
-
-/* The value of an environment variable, in srun or of the job on a node. */
-static bool get_env(spank_t sp, bool remote, const char *name, char *buf,
-		    size_t size)
-{
-	const char *text;
-
-	if (remote)
-		return spank_getenv(sp, name, buf, (int)size) ==
-			ESPANK_SUCCESS;
-	text = getenv(name);
-	return text && !ddp_text_copy(buf, size, text);
-}
+/* Longest wait for the launcher program. */
+#define ANSWER_MS 45000
 
 /*
  * Ids of the jobs of a heterogeneous job, in order; 0 if the components are
  * of one job. srun exports them under one or the other name.
  */
-static unsigned het_jobs(spank_t sp, bool remote, uint32_t *jobs)
+static unsigned het_jobs(uint32_t *jobs)
 {
 	static const char *const kinds[] = { "HET", "PACK" };
-	char name[64], text[32];
+	char name[64];
 
-	if (!get_env(sp, remote, "SLURM_HET_SIZE", text, sizeof(text)))
+	if (!getenv("SLURM_HET_SIZE"))
 		return 0;
 	for (unsigned k = 0; k < 2; k++) {
 		unsigned n = 0;
@@ -60,8 +49,8 @@ static unsigned het_jobs(spank_t sp, bool remote, uint32_t *jobs)
 		for (; n < DDP_HET_MAX; n++) {
 			snprintf(name, sizeof(name),
 				 "SLURM_JOB_ID_%s_GROUP_%u", kinds[k], n);
-			if (!get_env(sp, remote, name, text, sizeof(text)) ||
-			    ddp_text_u32(text, 1, UINT32_MAX, &jobs[n]))
+			if (ddp_text_u32(getenv(name), 1, UINT32_MAX,
+					 &jobs[n]))
 				break;
 		}
 		if (n)
@@ -70,35 +59,22 @@ static unsigned het_jobs(spank_t sp, bool remote, uint32_t *jobs)
 	return 0;
 }
 
-/* Layout, address and, for tf, all addresses into an announced plan. */
-static int het_fill(spank_t sp, bool remote, struct ddp_plan *plan,
+/* srun's own look at the step: layout and address into the plan. */
+static int het_fill(spank_t sp, struct ddp_plan *plan,
 		    struct ddp_compat_step *step, struct ddp_err *err)
 {
-	bool tf = plan->frameworks & DDP_FW_BIT(DDP_FW_TF);
 	uint32_t jobs[DDP_HET_MAX], job = 0;
-	unsigned njobs = het_jobs(sp, remote, jobs);
-	char text[32];
+	unsigned njobs = het_jobs(jobs);
 
 	(void)spank_get_item(sp, S_JOB_ID, &job);
 	(void)spank_get_item(sp, S_JOB_STEPID, &plan->step);
 	plan->job = njobs ? jobs[0] : job;
-	if (remote && (!get_env(sp, true, "SLURM_JOB_ID", text, sizeof(text)) ||
-		       ddp_text_u32(text, 1, UINT32_MAX, &plan->job)))
-		plan->job = job;
 	ddp_layout_clear(&plan->layout);
-	if (ddp_compat_het_get(jobs, njobs, job, plan->step, tf, step, err))
+	if (ddp_compat_het_get(jobs, njobs, job, plan->step, false, step, err))
 		return -1;
 	plan->layout = step->layout;
 	memset(&step->layout, 0, sizeof(step->layout));
-	if (ddp_srun_addr(plan, step->nodes, false, err))
-		return -1;
-	if (!tf)
-		return 0;
-	plan->tf_map = step->map;
-	step->map = NULL;
-	plan->tf_addrs = ddp_compat_node_addrs(step->nodes,
-					       plan->layout.nnodes, true, err);
-	return plan->tf_addrs ? 0 : -1;
+	return ddp_srun_addr(plan, step->nodes, false, err);
 }
 
 int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err)
@@ -153,7 +129,7 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 	if (!text || ddp_plan_parse(&plan, text, err))
 		return ddp_err_set(err, DDP_EINCONS, "the announced plan of "
 				   "this heterogeneous step is gone");
-	rc = het_fill(sp, false, &plan, &step, err);
+	rc = het_fill(sp, &plan, &step, err);
 	ddp_portset_init(&none, 1, 0);
 	if (!rc)	/* the port stands; is it free on rank 0's node? */
 		rc = ddp_master_choose(&plan, &none, true, err);
@@ -164,70 +140,89 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 	return rc;
 }
 
-void ddp_het_prepare(spank_t sp)
+/* Reads until the end, at most DDP_PLAN_MAX bytes; NULL after ANSWER_MS. */
+static char *read_answer(int fd)
 {
-	uint32_t step = 0;
-	void *p;
+	char *text = calloc(1, DDP_PLAN_MAX + 1);
+	struct timespec t;
+	int64_t deadline, left;
+	size_t used = 0;
 
-	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
-	    !ddp_compat_step_is_normal(step))
-		return;
-	/* Untouched until a heterogeneous step writes to it. */
-	p = mmap(NULL, DDP_PLAN_MAX, PROT_READ | PROT_WRITE,
-		 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	page = p == MAP_FAILED ? NULL : p;
-}
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	deadline = t.tv_sec * 1000 + t.tv_nsec / 1000000 + ANSWER_MS;
+	while (text && used < DDP_PLAN_MAX) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		ssize_t n;
 
-static void page_write(char kind, const char *text)
-{
-	snprintf(page + 1, DDP_PLAN_MAX - 1, "%s", text);
-	page[0] = kind;
-}
-
-void ddp_het_complete(spank_t sp)
-{
-	char *text = page ? malloc(DDP_PLAN_MAX) : NULL, *done = NULL;
-	struct ddp_compat_step step;
-	struct ddp_plan plan;
-	struct ddp_err err;
-
-	if (!text)
-		return;
-	if (spank_getenv(sp, DDP_HET_ENV, text, (int)DDP_PLAN_MAX) !=
-	    ESPANK_SUCCESS)
-		goto out;
-	memset(&step, 0, sizeof(step));
-	if (!ddp_plan_parse(&plan, text, &err) &&
-	    !het_fill(sp, true, &plan, &step, &err))
-		done = ddp_plan_format(&plan, &err);
-	page_write(done ? PAGE_PLAN : PAGE_ERROR, done ? done : err.text);
-	ddp_compat_step_clear(&step);
-	ddp_plan_clear(&plan);
-	free(done);
-out:
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		left = deadline - t.tv_sec * 1000 - t.tv_nsec / 1000000;
+		if (left <= 0 || poll(&p, 1, (int)left) == 0)
+			break;
+		n = read(fd, text + used, DDP_PLAN_MAX - used);
+		if (n == 0)
+			return text;
+		if (n > 0)
+			used += (size_t)n;
+		else if (errno != EINTR)
+			break;
+	}
 	free(text);
+	return NULL;
 }
 
-char *ddp_het_plan(struct ddp_err *err)
+/* The launcher with this task's environment; *fd reads its answer. */
+static pid_t run_launcher(const char *path, char **env, int *fd)
 {
-	char *text;
+	char *argv[] = { (char *)"ddp-launch", (char *)"--complete-plan",
+			 NULL };
+	int fds[2];
+	pid_t pid;
 
-	if (!page || page[0] == PAGE_EMPTY)
-		return NULL;
-	page[DDP_PLAN_MAX - 1] = '\0';
-	if (page[0] != PAGE_PLAN) {
-		ddp_err_set(err, DDP_EINCONS, "%s", page + 1);
+	if (pipe2(fds, O_CLOEXEC))
+		return -1;
+	pid = fork();
+	if (!pid) {
+		if (dup2(fds[1], STDOUT_FILENO) < 0)
+			_exit(127);
+		execve(path, argv, env);
+		_exit(127);
+	}
+	close(fds[1]);
+	*fd = fds[0];
+	if (pid < 0)
+		close(fds[0]);
+	return pid;
+}
+
+char *ddp_het_plan(spank_t sp, const struct ddp_spank *state,
+		   struct ddp_err *err)
+{
+	const char *path = state->site.launcher;
+	char **env = NULL, *text;
+	int fd, status = 0;
+	pid_t pid;
+
+	if (spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
+		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not give "
+				   "the environment") ? NULL : NULL;
+	pid = run_launcher(path, env, &fd);
+	if (pid < 0) {
+		ddp_err_set(err, DDP_ESYS, "%s cannot be started: %s", path,
+			    strerror(errno));
 		return NULL;
 	}
-	text = strdup(page + 1);
+	text = read_answer(fd);
+	close(fd);
 	if (!text)
-		ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	return text;
-}
-
-void ddp_het_clear(void)
-{
-	if (page)
-		munmap(page, DDP_PLAN_MAX);
-	page = NULL;
+		kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (text && WIFEXITED(status) && !WEXITSTATUS(status))
+		return text;
+	free(text);
+	ddp_err_set(err, DDP_ESYS, "heterogeneous step: %s %s", path,
+		    WIFEXITED(status) && WEXITSTATUS(status) == 127 ?
+		    "is not there; install it, or name it by launcher= in "
+		    "plugstack.conf" : "could not complete the launch plan");
+	return NULL;
 }

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_explain.h"
 #include "core/ddp_master.h"
 #include "core/ddp_probe.h"
 #include "core/ddp_task.h"
@@ -72,6 +73,30 @@ void ddp_srun_pool(const struct ddp_spank *state, struct ddp_portset *set)
 	ddp_master_pool(&state->site, lo, hi, set);
 }
 
+/*
+ * Inside a job srun often runs on rank 0's own node, where many systems map
+ * the host's name to 127.0.1.1. Other nodes would take that for themselves:
+ * use an address of this host that they can reach.
+ */
+static int avoid_loopback(struct ddp_plan *plan, struct ddp_err *err)
+{
+	char ctld[DDP_ADDR_MAX], own[DDP_ADDR_MAX];
+	bool known = !ddp_compat_controller(ctld, sizeof(ctld));
+
+	if (plan->layout.nnodes < 2 || !ddp_text_is_loopback(plan->ip) ||
+	    ddp_text_is_loopback(plan->addr) ||
+	    plan->given & (1U << DDP_OPT_MASTER_ADDR))
+		return 0;
+	if (ddp_probe_own(known ? ctld : NULL, own))
+		return ddp_err_set(err, DDP_EINCONS, "the address %s of rank "
+			"0's node resolves to the loopback address %s here, "
+			"and this host has no other; use "
+			"--ddp-master-addr=ADDR, or correct /etc/hosts",
+			plan->addr, plan->ip);
+	(void)ddp_text_copy(plan->ip, sizeof(plan->ip), own);
+	return ddp_text_copy(plan->addr, sizeof(plan->addr), own);
+}
+
 int ddp_srun_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 		  struct ddp_err *err)
 {
@@ -98,7 +123,7 @@ int ddp_srun_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 			plan->host[0] = '\0';
 	}
 	(void)ddp_probe_resolve(plan->addr, plan->ip);
-	return 0;
+	return rpc ? avoid_loopback(plan, err) : 0;
 }
 
 void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan)
@@ -193,15 +218,29 @@ static int check_tf(const struct ddp_plan *plan, struct ddp_err *err)
 	return text ? 0 : -1;
 }
 
+static void explain_line(void *arg, const char *text)
+{
+	(void)arg;
+	slurm_spank_log(DDP_MSG "%s", text);
+}
+
+static const char *explain_had(void *arg, const char *name)
+{
+	(void)arg;
+	return ddp_cmdline_task_env(name);
+}
+
 int ddp_srun_publish(const struct ddp_spank *state,
 		     const struct ddp_plan *plan, const char *nodes,
 		     struct ddp_err *err)
 {
+	const struct ddp_explain_ops ops = { explain_line, explain_had, NULL };
+
 	if (check_tf(plan, err))
 		return -1;
 	warn_replaced(plan);
 	if (state->options.explain)
-		ddp_explain(plan, nodes);
+		ddp_explain(plan, nodes, &ops);
 	return 0;
 }
 

@@ -108,9 +108,10 @@ static int check_plan(const struct facts *f, const struct ddp_plan *plan,
 }
 
 /* The text of the plan; NULL if this task is no launch of ours. */
-static char *read_plan(spank_t sp, const struct facts *f)
+static char *read_plan(spank_t sp, const struct ddp_spank *state,
+		       const struct facts *f)
 {
-	char *text = malloc(DDP_PLAN_MAX);
+	char *text = malloc(DDP_PLAN_MAX), probe[2];
 	struct ddp_err err;
 	spank_err_t rc;
 
@@ -122,14 +123,17 @@ static char *read_plan(spank_t sp, const struct facts *f)
 	if (rc == ESPANK_SUCCESS && text[0])
 		return text;
 	free(text);
-	err.code = DDP_OK;
-	if (rc == ESPANK_NOSPACE)
+	if (rc == ESPANK_NOSPACE) {
 		ddp_err_set(&err, DDP_ENOSPC, "launch plan: too long");
-	else
-		text = ddp_het_plan(&err);
-	if (err.code != DDP_OK)
 		refuse(f, &err);
-	return rc == ESPANK_NOSPACE ? NULL : text;
+	}
+	if (spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) ==
+	    ESPANK_ENV_NOEXIST)
+		return NULL;
+	text = ddp_het_plan(sp, state, &err);
+	if (!text)
+		refuse(f, &err);
+	return text;
 }
 
 static bool task_get(void *arg, const char *name, char *buf, size_t size)
@@ -160,7 +164,8 @@ static void task_say(void *arg, const char *text)
  */
 static bool has_shim(int argc, char **argv)
 {
-	return ddp_task_argv_has(argc, argv, "ddp-launch");
+	return ddp_task_argv_has(argc, argv, "ddp-launch") ||
+		ddp_task_argv_has(argc, argv, "ddp-launch-static");
 }
 
 static int carry_out(spank_t sp, const struct ddp_spank *state,
@@ -203,7 +208,7 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 
 	memset(&f, 0, sizeof(f));
 	rc = get_facts(sp, &f, &err);
-	text = read_plan(sp, &f);
+	text = read_plan(sp, state, &f);
 	if (!text)
 		return;
 	(void)spank_unsetenv(sp, DDP_PLAN_ENV);

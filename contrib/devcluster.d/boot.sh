@@ -121,6 +121,7 @@ start_db()
 		--innodb-log-file-size=8M --innodb-doublewrite=0 \
 		--innodb-flush-log-at-trx-commit=0 --innodb-fast-shutdown=2 \
 		--innodb-use-native-aio=0 --innodb-lock-wait-timeout=900 \
+		--loose-innodb-snapshot-isolation=OFF \
 		--max-allowed-packet=16M --init-file="$D/etc/init.sql"
 }
 

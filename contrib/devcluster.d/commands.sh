@@ -23,17 +23,28 @@ find_plugin()
 	[[ -f $PLUGIN ]] || die "no such plugin: $PLUGIN"
 }
 
-# put_plugin: into D by rename; a file some process has mapped is never
+# put_file FROM TO: by rename; a file some process has mapped is never
 # written to.
+put_file()
+{
+	cmp -s -- "$1" "$2" && return 0
+	if ! { cp -- "$1" "$2.new" && chmod 755 "$2.new" &&
+		mv -f -- "$2.new" "$2"; }; then
+		die "cannot copy $1 to $2"
+	fi
+}
+
+# put_plugin: the plugin and, from the same build, the programs into D.
 put_plugin()
 {
-	local to=$D/plugins/spank_ddp.so
+	local program build
 	[[ -n $PLUGIN ]] || return 0
-	cmp -s -- "$PLUGIN" "$to" && return 0
-	if ! { cp -- "$PLUGIN" "$to.new" && chmod 755 "$to.new" &&
-		mv -f -- "$to.new" "$to"; }; then
-		die "cannot copy $PLUGIN to $to"
-	fi
+	put_file "$PLUGIN" "$D/plugins/spank_ddp.so"
+	build=${PLUGIN%/.libs/*}
+	for program in ddp-launch ddp-launch-static; do
+		[[ ! -x $build/$program ]] ||
+			put_file "$build/$program" "$D/bin/$program"
+	done
 }
 
 # on_exit: an `up` that did not come to its end leaves nothing.
@@ -221,7 +232,8 @@ cmd_run()
 	export SLURM_CONF=$D/etc/slurm.conf DEVCLUSTER_DIR=$D
 	user_prefix
 	if ((${#ENTER[@]})); then
-		export PATH=$DAEMON_PATH
+		PATH=$DAEMON_PATH
 	fi
+	export PATH=$D/bin:$PATH
 	exec "${ENTER[@]}" "${AS[@]}" "${CMD[@]}"
 }

@@ -158,8 +158,12 @@ write_gres_conf()
 
 write_plugstack()
 {
+	local launcher=''
+	[[ ! -x ${PLUGIN%/.libs/*}/ddp-launch ]] ||
+		launcher=" launcher=$D/bin/ddp-launch"
 	[[ $O_plugin == none ]] || printf 'required %s%s\n' \
-		"$D/plugins/spank_ddp.so" "${O_plugin_args:+ $O_plugin_args}"
+		"$D/plugins/spank_ddp.so" \
+		"$launcher${O_plugin_args:+ $O_plugin_args}"
 	((${#O_plugstack[@]} == 0)) || printf '%s\n' "${O_plugstack[@]}"
 }
 
@@ -178,7 +182,7 @@ make_gpus()
 write_config()
 {
 	local n
-	for n in etc log run state spool dev plugins tmp; do
+	for n in etc log run state spool dev plugins bin tmp; do
 		mkdir -p -- "$D/$n" || return 1
 	done
 	(umask 077 && mkdir -p -- "$D/db" "$D/key") || return 1

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One look-up a node: the first task to bind an abstract socket named after
+ * user, step and node makes the answer and leaves a child that hands it to
+ * the others. Nothing in the file system; a stranger's listener is told by
+ * its uid and left alone, and then every task asks for itself.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "launcher/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Longest wait for slurm.conf and slurmctld, and for the slowest sibling. */
+#define ANSWER_MS 40000
+#define SERVE_MS 60000
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static socklen_t address(const struct launch_step *s, struct sockaddr_un *a)
+{
+	int n;
+
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	n = snprintf(a->sun_path + 1, sizeof(a->sun_path) - 1,
+		     "slurm-ddp/%u/%u.%u/%s/%u", (unsigned)getuid(), s->job,
+		     s->step, s->nodename, s->nodeid);
+	if (n < 0 || (size_t)n >= sizeof(a->sun_path) - 1)
+		return 0;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   (size_t)n);
+}
+
+/* All bytes until the end of the stream, at most DDP_PLAN_MAX; NULL if the
+ * deadline passes first. */
+static char *read_all(int fd, int64_t deadline)
+{
+	char *text = calloc(1, DDP_PLAN_MAX + 1);
+	size_t used = 0;
+
+	while (text && used < DDP_PLAN_MAX) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		int64_t left = deadline - now_ms();
+		ssize_t n;
+
+		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+			break;
+		n = read(fd, text + used, DDP_PLAN_MAX - used);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			return text;
+		if (n < 0)
+			break;
+		used += (size_t)n;
+	}
+	free(text);
+	return NULL;
+}
+
+static int write_all(int fd, const char *text)
+{
+	size_t len = strlen(text), done = 0;
+
+	while (done < len) {
+		ssize_t n = send(fd, text + done, len - done, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == ENOTSOCK)
+			n = write(fd, text + done, len - done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -1;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+/* "P" and the plan, or "E" and why there is none, from the other side. */
+static char *take_answer(char *text, struct ddp_err *err)
+{
+	if (text && text[0] == 'P') {
+		memmove(text, text + 1, strlen(text));
+		return text;
+	}
+	ddp_err_set(err, DDP_ESYS, "%s", text && text[0] == 'E' ? text + 1 :
+		    "Slurm's library could not read the configuration of this "
+		    "node (see its message above); use --master-addr=ADDR");
+	free(text);
+	return NULL;
+}
+
+/*
+ * make() in a child: Slurm's library may end the process, start threads, or
+ * take long; none of it reaches the program.
+ */
+static char *ask_child(char *(*make)(void *, struct ddp_err *), void *arg,
+		       struct ddp_err *err)
+{
+	int fds[2];
+	pid_t pid;
+	char *text;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return ddp_err_set(err, DDP_ESYS, "pipe: %s",
+				   strerror(errno)) ? NULL : NULL;
+	pid = fork();
+	if (!pid) {
+		char *plan = make(arg, err);
+		int rc = write_all(fds[1], plan ? "P" : "E");
+
+		_exit(rc || write_all(fds[1], plan ? plan : err->text));
+	}
+	close(fds[1]);
+	text = pid > 0 ? read_all(fds[0], now_ms() + ANSWER_MS) : NULL;
+	close(fds[0]);
+	if (pid > 0) {
+		if (!text)
+			kill(pid, SIGKILL);
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	return take_answer(text, err);
+}
+
+static bool same_user(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) &&
+		cred.uid == getuid();
+}
+
+/* Hands the answer to n siblings, then is gone. */
+static void __attribute__((noreturn)) serve(int fd, uint32_t n, char kind,
+					    const char *text)
+{
+	int64_t deadline = now_ms() + SERVE_MS;
+	int null = open("/dev/null", O_RDWR);
+	char first[2] = { kind, '\0' };
+
+	/* The program's own streams must be able to end. */
+	for (int i = 0; null >= 0 && i < 3; i++)
+		(void)dup2(null, i);
+	while (n) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		int64_t left = deadline - now_ms();
+		int peer;
+
+		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+			break;
+		peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+		if (peer < 0)
+			continue;
+		if (same_user(peer)) {
+			if (!write_all(peer, first))
+				(void)write_all(peer, text);
+			n--;
+		}
+		close(peer);
+	}
+	_exit(0);
+}
+
+/* A grandchild serves, so that the program gets no child it does not know. */
+static void leave_server(int fd, uint32_t n, char kind, const char *text)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		if (fork())
+			_exit(0);
+		serve(fd, n, kind, text);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* From the sibling that is first; NULL if there is none of this user. */
+static char *ask_sibling(const struct sockaddr_un *a, socklen_t len)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char *text = NULL;
+
+	if (fd < 0)
+		return NULL;
+	if (!connect(fd, (const struct sockaddr *)a, len) && same_user(fd))
+		text = read_all(fd, now_ms() + ANSWER_MS);
+	close(fd);
+	if (text && text[0] != 'P' && text[0] != 'E') {
+		free(text);
+		text = NULL;
+	}
+	return text;
+}
+
+char *launch_once(const struct launch_step *s, uint32_t local_tasks,
+		  char *(*make)(void *, struct ddp_err *), void *arg,
+		  struct ddp_err *err)
+{
+	struct sockaddr_un a;
+	socklen_t len = address(s, &a);
+	int fd = -1;
+	char *text;
+
+	if (local_tasks > 1 && len)
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return ask_child(make, arg, err);
+	if (bind(fd, (struct sockaddr *)&a, len) || listen(fd, 4096)) {
+		close(fd);
+		text = ask_sibling(&a, len);
+		return text ? take_answer(text, err) :
+			ask_child(make, arg, err);
+	}
+	text = ask_child(make, arg, err);
+	leave_server(fd, local_tasks - 1, text ? 'P' : 'E',
+		     text ? text : err->text);
+	close(fd);
+	return text;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slurm's variables can be stale: a batch script started from inside a task
+ * inherits that task's SLURM_STEP_*, and a heterogeneous step looks like any
+ * other. The title of slurmstepd ("slurmstepd: [12.0]", "[12.0+1]",
+ * "[12.batch]") tells, where this process can see it.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "launcher/launch.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANCESTORS_MAX 64
+
+static int need_u32(const char *name, uint32_t min, uint32_t *out,
+		    struct ddp_err *err)
+{
+	const char *text = getenv(name);
+	char shown[32];
+
+	if (!text)
+		return ddp_err_set(err, DDP_EINVAL, "not inside a Slurm step "
+				   "(%s is not set): start it with srun, as in "
+				   "\"srun ddp-launch CMD\"", name);
+	if (ddp_text_u32(text, min, UINT32_MAX, out))
+		return ddp_err_set(err, DDP_EINVAL, "not inside a Slurm step "
+				   "(%s is \"%s\")", name,
+				   ddp_text_safe(text, shown, sizeof(shown)));
+	return 0;
+}
+
+/* A whole small file of /proc; 0 or -1. */
+static int slurp(pid_t pid, const char *file, char *buf, size_t size)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	n = read(fd, buf, size - 1);
+	close(fd);
+	if (n < 0)
+		return -1;
+	buf[n] = '\0';
+	return 0;
+}
+
+/* Field 4 of /proc/PID/stat; field 2 may hold blanks and parentheses. */
+static pid_t parent_of(pid_t pid)
+{
+	char text[512], *p;
+	int ppid;
+
+	if (slurp(pid, "stat", text, sizeof(text)) ||
+	    !(p = strrchr(text, ')')) || sscanf(p, ") %*c %d", &ppid) != 1)
+		return 0;
+	return ppid;
+}
+
+/* The part in brackets of the nearest slurmstepd's title, into id. */
+static bool find_stepd(char *id, size_t size)
+{
+	pid_t pid = getppid();
+	char text[256], *end;
+
+	for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++) {
+		if (!slurp(pid, "cmdline", text, sizeof(text)) &&
+		    !strncmp(text, "slurmstepd: [", 13) &&
+		    (end = strchr(text, ']'))) {
+			*end = '\0';
+			return !ddp_text_copy(id, size, text + 13);
+		}
+		pid = parent_of(pid);
+	}
+	return false;
+}
+
+/* "JOB.STEP" or "JOB.STEP+COMPONENT", also "JOB+OFFSET.STEP". */
+static int read_title(struct launch_step *s, char *id, struct ddp_err *err)
+{
+	char *step = strchr(id, '.');
+
+	if (!step)
+		return 0;
+	*step++ = '\0';
+	if (ddp_text_u32_n(id, strcspn(id, "+"), 1, UINT32_MAX, &s->job))
+		return 0;
+	if (strcspn(step, "0123456789") == 0) {
+		s->seen = true;
+		s->het = strchr(id, '+') || strchr(step, '+');
+		return ddp_text_u32_n(step, strcspn(step, "+"), 0, UINT32_MAX,
+				      &s->step) ?
+			ddp_err_set(err, DDP_EINCONS, "slurmstepd's step "
+				    "\"%s\" is not understood", step) : 0;
+	}
+	ddp_err_set(err, DDP_EINVAL, "not inside a Slurm step but in the %s "
+		    "of job %u: start it with srun, as in \"srun ddp-launch "
+		    "CMD\"", step, s->job);
+	return 1;
+}
+
+static int read_counts(struct launch_step *s, struct ddp_err *err)
+{
+	if (need_u32("SLURM_PROCID", 0, &s->procid, err) ||
+	    need_u32("SLURM_LOCALID", 0, &s->localid, err) ||
+	    need_u32("SLURM_NODEID", 0, &s->nodeid, err) ||
+	    need_u32("SLURM_STEP_NUM_TASKS", 1, &s->ntasks, err) ||
+	    need_u32("SLURM_STEP_NUM_NODES", 1, &s->nnodes, err))
+		return 1;
+	s->counts = getenv("SLURM_STEP_TASKS_PER_NODE");
+	s->nodes = getenv("SLURM_STEP_NODELIST");
+	s->nodename = getenv("SLURMD_NODENAME");
+	if (!s->counts || !s->nodes) {
+		ddp_err_set(err, DDP_EINVAL, "not inside a Slurm step "
+			    "(SLURM_STEP_TASKS_PER_NODE or "
+			    "SLURM_STEP_NODELIST is not set)");
+		return 1;
+	}
+	if (!s->nodename || !ddp_text_is_addr(s->nodename))
+		s->nodename = "?";
+	return 0;
+}
+
+static bool is_arbitrary(void)
+{
+	const char *dist = getenv("SLURM_DISTRIBUTION");
+
+	return (dist && strstr(dist, "arbitrary")) ||
+	       getenv("SLURM_HOSTFILE") || getenv("SLURM_ARBITRARY_NODELIST");
+}
+
+int launch_step_read(struct launch_step *s, struct ddp_err *err)
+{
+	char id[64];
+	int rc;
+
+	memset(s, 0, sizeof(*s));
+	if (need_u32("SLURM_JOB_ID", 1, &s->global_job, err) ||
+	    need_u32("SLURM_STEP_ID", 0, &s->step, err) || read_counts(s, err))
+		return 1;
+	s->job = s->global_job;
+	s->arbitrary = is_arbitrary();
+	if (find_stepd(id, sizeof(id))) {
+		rc = read_title(s, id, err);
+		if (rc)
+			return rc;
+	}
+	if (getenv("SLURM_HET_SIZE"))
+		s->het = true;
+	if (s->procid >= s->ntasks || s->nodeid >= s->nnodes)
+		return ddp_err_set(err, DDP_EINCONS, "Slurm's variables "
+			"contradict each other: task %u of %u, node %u of %u",
+			s->procid, s->ntasks, s->nodeid, s->nnodes);
+	return 0;
+}
+
+bool launch_step_layout_known(const struct launch_step *s, unsigned frameworks)
+{
+	if (frameworks & DDP_FW_BIT(DDP_FW_TF))
+		return false;	/* it needs the node of every rank */
+	return s->nnodes == 1 || (s->seen && !s->het && !s->arbitrary);
+}
+
+/* Global ids of the tasks on this node, as slurmstepd lists them. */
+static int check_gtids(const struct launch_step *s,
+		       const struct ddp_layout *l, struct ddp_err *err)
+{
+	const char *p = getenv("SLURM_GTIDS");
+	uint32_t n = 0, id, own = UINT32_MAX, low = UINT32_MAX;
+
+	for (; p && *p; n++) {
+		size_t len = strcspn(p, ",");
+
+		if (ddp_text_u32_n(p, len, 0, l->ntasks - 1, &id))
+			return ddp_err_set(err, DDP_EINCONS,
+					   "SLURM_GTIDS is not understood");
+		if (n == s->localid)
+			own = id;
+		if (id < low)
+			low = id;
+		p += p[len] ? len + 1 : len;
+	}
+	if (p && (own != s->procid || n != l->tasks[s->nodeid] ||
+		  low < s->nodeid || (!s->nodeid && low)))
+		return ddp_err_set(err, DDP_EINCONS, "Slurm's variables "
+			"contradict each other: SLURM_GTIDS=%s on node %u with "
+			"%u tasks, SLURM_PROCID=%u", getenv("SLURM_GTIDS"),
+			s->nodeid, l->tasks[s->nodeid], s->procid);
+	return 0;
+}
+
+int launch_step_layout(const struct launch_step *s, struct ddp_layout *l,
+		       struct ddp_err *err)
+{
+	if (ddp_layout_parse(l, s->counts, NULL, err))
+		return -1;
+	if (l->nnodes != s->nnodes || l->ntasks != s->ntasks ||
+	    s->localid >= l->tasks[s->nodeid]) {
+		ddp_layout_clear(l);
+		return ddp_err_set(err, DDP_EINCONS, "Slurm's variables "
+			"contradict each other: %u tasks on %u nodes, but "
+			"SLURM_STEP_TASKS_PER_NODE=%s", s->ntasks, s->nnodes,
+			s->counts);
+	}
+	if (check_gtids(s, l, err)) {
+		ddp_layout_clear(l);
+		return -1;
+	}
+	return 0;
+}
