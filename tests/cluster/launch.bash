@@ -85,6 +85,13 @@ as_nobody()
 launch() { launched_by in_cluster "$@"; }
 launch_as_nobody() { launched_by as_nobody "$@"; }
 
+# without_waiting: a filter for what srun says while it waits for resources.
+without_waiting()
+{
+	grep -vE '^(srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation temporarily disabled, retrying.*|Step created for (StepId=|job ).*))?$'
+	return 0
+}
+
 launched_by()
 {
 	run --separate-stderr "$1" srun "${@:2}"
@@ -93,8 +100,7 @@ launched_by()
 			"${*:2}" "${output:0:2000}" "${stderr:0:4000}"
 		return 1
 	fi
-	stderr=$(grep -vE '^srun: job [0-9]+ (queued and waiting for|has been allocated) resources$' \
-		<<<"$stderr") || true
+	stderr=$(without_waiting <<<"$stderr")
 	return 0
 }
 
