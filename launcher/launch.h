@@ -37,6 +37,13 @@ struct launch_step {
  */
 int launch_step_read(struct launch_step *s, struct ddp_err *err);
 
+/*
+ * The part in brackets of a slurmstepd's title: "JOB.STEP",
+ * "JOB.STEP+COMPONENT", also "JOB+OFFSET.STEP"; "JOB.batch" and the like are
+ * no step. id is changed. Returns as launch_step_read().
+ */
+int launch_step_title(struct launch_step *s, char *id, struct ddp_err *err);
+
 /* Can the layout be known from these facts alone? */
 bool launch_step_layout_known(const struct launch_step *s, unsigned frameworks);
 

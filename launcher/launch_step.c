@@ -84,8 +84,7 @@ static bool find_stepd(char *id, size_t size)
 	return false;
 }
 
-/* "JOB.STEP" or "JOB.STEP+COMPONENT", also "JOB+OFFSET.STEP". */
-static int read_title(struct launch_step *s, char *id, struct ddp_err *err)
+int launch_step_title(struct launch_step *s, char *id, struct ddp_err *err)
 {
 	char *step = strchr(id, '.');
 
@@ -150,7 +149,7 @@ int launch_step_read(struct launch_step *s, struct ddp_err *err)
 	s->job = s->global_job;
 	s->arbitrary = is_arbitrary();
 	if (find_stepd(id, sizeof(id))) {
-		rc = read_title(s, id, err);
+		rc = launch_step_title(s, id, err);
 		if (rc)
 			return rc;
 	}

@@ -27,6 +27,11 @@ static void round_trip(const struct ddp_plan *plan)
 
 	if (plan->layout.first >= plan->layout.nnodes)
 		abort();
+	text = plan->frameworks & DDP_FW_BIT(DDP_FW_TF) ?
+		ddp_env_tf(plan, &r, &err) : strdup("");
+	if (!text)	/* tf was asked for and its fields are no good */
+		return;
+	free(text);
 	if (ddp_env_each(plan, &r, count, &total) || !total)
 		abort();
 	text = ddp_plan_format(plan, &err);
