@@ -83,6 +83,7 @@ make_db()
 	rm -rf -- "$D/db/data.new"
 	spawn_job db-install mariadb-install-db --no-defaults --user=root \
 		--datadir="$D/db/data.new" --skip-test-db \
+		--skip-name-resolve --force \
 		--auth-root-authentication-method=normal \
 		--innodb-log-file-size=8M --innodb-buffer-pool-size=32M
 	wait "$SPAWNED" || { failed db-install; return 1; }

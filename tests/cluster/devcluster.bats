@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # contrib/devcluster itself: it starts, runs, and above all leaves nothing.
+# shellcheck disable=SC2016 # single quotes are for the tasks' shells
+# shellcheck disable=SC2034 # loop counters
 
 bats_require_minimum_version 1.5.0
 load lib
@@ -68,7 +70,7 @@ has_trace() { cluster_traces | grep -q "^$1 "; }
 		for kind in process socket port device folder claim; do
 			has_trace "$kind"
 		done
-		! grep -F "$CLUSTER_DIR" /proc/mounts
+		run -1 grep -F "$CLUSTER_DIR" /proc/mounts
 		run -0 cluster_run sinfo -h -o %T
 		[[ $output == idle ]]
 		run -0 cluster_run sacct -n
@@ -306,7 +308,7 @@ has_trace() { cluster_traces | grep -q "^$1 "; }
 	cluster_identity
 	cluster_env
 	[[ $DEVCLUSTER_SLURM_VERSION == 24.11.* ]]
-	! grep -F "$CLUSTER_DIR" /proc/mounts
+	run -1 grep -F "$CLUSTER_DIR" /proc/mounts
 	run -0 cluster_run_as nobody srun -N2 --gpus-per-node=1 \
 		sh -c 'srun --version; id -un'
 	[[ $output == *"24.11"*nobody* ]]
