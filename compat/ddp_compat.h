@@ -8,6 +8,7 @@
 #define DDP_COMPAT_H
 
 #include "core/ddp_layout.h"
+#include "core/ddp_plan.h"
 
 #include <stdbool.h>
 
@@ -73,6 +74,21 @@ int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
  */
 char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
 			    struct ddp_err *err);
+
+/*
+ * MASTER_ADDR of a plan whose layout is known: what the user gave, or the
+ * NodeAddr of rank 0's node (with rpc from slurmctld, else from the
+ * configuration, and from slurmctld only if that does not know it). Also
+ * fills plan->host. 0 or -1 with *err.
+ */
+int ddp_compat_master_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
+			   struct ddp_err *err);
+
+/*
+ * Ids of the jobs of a heterogeneous job, in order, from this process's
+ * environment into jobs[DDP_HET_MAX]; 0 if there is none.
+ */
+unsigned ddp_compat_het_jobs(uint32_t *jobs);
 
 /* The address of the (first) slurmctld as configured. 0 or -1. */
 int ddp_compat_controller(char *addr, size_t size);

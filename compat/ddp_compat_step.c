@@ -6,6 +6,7 @@
 #include "core/ddp_plan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,4 +161,28 @@ int ddp_compat_het_get(const uint32_t *jobs, unsigned njobs, uint32_t job,
 				   "heterogeneous step %u.%u: %s", job, step,
 				   slurm_strerror(errno));
 	return step_fill(s, n, want_map, out, err);
+}
+
+/* srun exports the ids under the one or, when it allocates, the old name. */
+unsigned ddp_compat_het_jobs(uint32_t *jobs)
+{
+	static const char *const kinds[] = { "HET", "PACK" };
+	char name[64];
+
+	if (!getenv("SLURM_HET_SIZE"))
+		return 0;
+	for (unsigned k = 0; k < 2; k++) {
+		unsigned n = 0;
+
+		for (; n < DDP_HET_MAX; n++) {
+			snprintf(name, sizeof(name),
+				 "SLURM_JOB_ID_%s_GROUP_%u", kinds[k], n);
+			if (ddp_text_u32(getenv(name), 1, UINT32_MAX,
+					 &jobs[n]))
+				break;
+		}
+		if (n)
+			return n;
+	}
+	return 0;
 }

@@ -22,51 +22,61 @@ static const char *iface_text(const struct ddp_plan *plan)
 	       plan->iface == DDP_IFACE_AUTO ? "auto" : plan->ifname;
 }
 
+/* The fields that not every plan has. */
+static int add_optional(const struct ddp_plan *plan, const char *order,
+			char *text, size_t *pos)
+{
+	const struct {
+		const char *key, *value;
+	} f[] = {
+		{ "order", order }, { "ip", plan->ip }, { "host", plan->host },
+		{ "tfaddrs", plan->tf_addrs }, { "tfports", plan->tf_ports },
+		{ "tfmap", plan->tf_map }, { "het", plan->het ? "1" : NULL },
+	};
+
+	for (unsigned i = 0; i < sizeof(f) / sizeof(f[0]); i++)
+		if (f[i].value && f[i].value[0] &&
+		    ddp_text_add(text, DDP_PLAN_MAX, pos, ";%s=%s", f[i].key,
+				 f[i].value))
+			return -1;
+	return 0;
+}
+
+static int add_required(const struct ddp_plan *plan, const char *counts,
+			char *text, size_t *pos)
+{
+	char fw[DDP_FW_TEXT];
+
+	return ddp_text_add(text, DDP_PLAN_MAX, pos,
+			    "v=1;job=%" PRIu32 ";step=%" PRIu32 ";restart=%"
+			    PRIu32 ";mode=%s;fw=%s;given=%u;addr=%s;port=%u;"
+			    "verify=%d;iface=%s;tasks=%s",
+			    plan->job, plan->step, plan->restart,
+			    ddp_mode_name(plan->mode),
+			    ddp_frameworks_text(plan->frameworks, fw,
+						sizeof(fw)),
+			    plan->given, plan->addr, plan->port, plan->verify,
+			    iface_text(plan), counts);
+}
+
 char *ddp_plan_format(const struct ddp_plan *plan, struct ddp_err *err)
 {
 	char *counts = malloc(DDP_PLAN_MAX), *order = malloc(DDP_PLAN_MAX);
 	char *text = malloc(DDP_PLAN_MAX);
-	char fw[DDP_FW_TEXT];
 	size_t pos = 0;
 	int rc = -1;
 
-	if (!counts || !order || !text) {
+	if (!counts || !order || !text)
 		ddp_err_set(err, DDP_ENOMEM, "out of memory");
-		goto out;
+	else if (!ddp_layout_format(&plan->layout, counts, DDP_PLAN_MAX, order,
+				    DDP_PLAN_MAX, err)) {
+		rc = add_required(plan, counts, text, &pos) ||
+			add_optional(plan, order, text, &pos) ?
+			ddp_err_set(err, DDP_ENOSPC, "step layout: %u tasks on "
+				    "%u nodes take more than the %u bytes of a "
+				    "launch plan", plan->layout.ntasks,
+				    plan->layout.nnodes, DDP_PLAN_MAX) : 0;
 	}
-	if (ddp_layout_format(&plan->layout, counts, DDP_PLAN_MAX, order,
-			      DDP_PLAN_MAX, err))
-		goto out;
-	rc = ddp_text_add(text, DDP_PLAN_MAX, &pos,
-			  "v=1;job=%" PRIu32 ";step=%" PRIu32 ";restart=%"
-			  PRIu32 ";mode=%s;fw=%s;given=%u;addr=%s;port=%u;"
-			  "verify=%d;iface=%s;tasks=%s",
-			  plan->job, plan->step, plan->restart,
-			  ddp_mode_name(plan->mode),
-			  ddp_frameworks_text(plan->frameworks, fw,
-					      sizeof(fw)),
-			  plan->given, plan->addr, plan->port, plan->verify,
-			  iface_text(plan), counts);
-	if (!rc && order[0])
-		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";order=%s", order);
-	if (!rc && plan->het)
-		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";het=1");
-	if (!rc && plan->ip[0])
-		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";ip=%s", plan->ip);
-	if (!rc && plan->host[0])
-		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos, ";host=%s",
-				  plan->host);
-	if (!rc && plan->tf_map)
-		rc = ddp_text_add(text, DDP_PLAN_MAX, &pos,
-				  ";tfaddrs=%s;tfports=%s;tfmap=%s",
-				  plan->tf_addrs, plan->tf_ports,
-				  plan->tf_map);
-	if (rc)
-		ddp_err_set(err, DDP_ENOSPC, "step layout: %u tasks on %u "
-			    "nodes take more than the %u bytes of a launch "
-			    "plan", plan->layout.ntasks, plan->layout.nnodes,
-			    DDP_PLAN_MAX);
-out:
 	free(counts);
 	free(order);
 	if (rc) {

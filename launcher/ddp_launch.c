@@ -115,9 +115,10 @@ static char *make_announced(void *arg, struct ddp_err *err)
 	struct ddp_plan plan;
 	char *text;
 
-	if (!left)
-		return ddp_err_set(err, DDP_EINVAL, DDP_HET_ENV
-				   " is not set") ? NULL : NULL;
+	if (!left) {
+		ddp_err_set(err, DDP_EINVAL, DDP_HET_ENV " is not set");
+		return NULL;
+	}
 	if (ddp_plan_parse(&plan, left, err))
 		return NULL;
 	plan.job = l->step.global_job;

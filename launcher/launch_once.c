@@ -10,30 +10,23 @@
 
 #include "launcher/launch.h"
 
+#include "core/ddp_io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Longest wait for slurm.conf and slurmctld, and for the slowest sibling. */
 #define ANSWER_MS 40000
 #define SERVE_MS 60000
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static socklen_t address(const struct launch_step *s, struct sockaddr_un *a)
 {
@@ -48,51 +41,6 @@ static socklen_t address(const struct launch_step *s, struct sockaddr_un *a)
 		return 0;
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			   (size_t)n);
-}
-
-/* All bytes until the end of the stream, at most DDP_PLAN_MAX; NULL if the
- * deadline passes first. */
-static char *read_all(int fd, int64_t deadline)
-{
-	char *text = calloc(1, DDP_PLAN_MAX + 1);
-	size_t used = 0;
-
-	while (text && used < DDP_PLAN_MAX) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		int64_t left = deadline - now_ms();
-		ssize_t n;
-
-		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
-			break;
-		n = read(fd, text + used, DDP_PLAN_MAX - used);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n == 0)
-			return text;
-		if (n < 0)
-			break;
-		used += (size_t)n;
-	}
-	free(text);
-	return NULL;
-}
-
-static int write_all(int fd, const char *text)
-{
-	size_t len = strlen(text), done = 0;
-
-	while (done < len) {
-		ssize_t n = send(fd, text + done, len - done, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == ENOTSOCK)
-			n = write(fd, text + done, len - done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		done += (size_t)n;
-	}
-	return 0;
 }
 
 /* "P" and the plan, or "E" and why there is none, from the other side. */
@@ -120,24 +68,24 @@ static char *ask_child(char *(*make)(void *, struct ddp_err *), void *arg,
 	pid_t pid;
 	char *text;
 
-	if (pipe2(fds, O_CLOEXEC))
-		return ddp_err_set(err, DDP_ESYS, "pipe: %s",
-				   strerror(errno)) ? NULL : NULL;
+	if (pipe2(fds, O_CLOEXEC)) {
+		ddp_err_set(err, DDP_ESYS, "pipe: %s", strerror(errno));
+		return NULL;
+	}
 	pid = fork();
 	if (!pid) {
 		char *plan = make(arg, err);
-		int rc = write_all(fds[1], plan ? "P" : "E");
+		int rc = ddp_io_write_all(fds[1], plan ? "P" : "E");
 
-		_exit(rc || write_all(fds[1], plan ? plan : err->text));
+		_exit(rc || ddp_io_write_all(fds[1], plan ? plan : err->text));
 	}
 	close(fds[1]);
-	text = pid > 0 ? read_all(fds[0], now_ms() + ANSWER_MS) : NULL;
+	text = pid > 0 ? ddp_io_read_all(fds[0], DDP_PLAN_MAX, ANSWER_MS) : NULL;
 	close(fds[0]);
 	if (pid > 0) {
 		if (!text)
 			kill(pid, SIGKILL);
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
+		(void)ddp_io_wait(pid, NULL);
 	}
 	return take_answer(text, err);
 }
@@ -155,7 +103,7 @@ static bool same_user(int fd)
 static void __attribute__((noreturn)) serve(int fd, uint32_t n, char kind,
 					    const char *text)
 {
-	int64_t deadline = now_ms() + SERVE_MS;
+	int64_t deadline = ddp_io_now_ms() + SERVE_MS;
 	int null = open("/dev/null", O_RDWR);
 	char first[2] = { kind, '\0' };
 
@@ -164,7 +112,7 @@ static void __attribute__((noreturn)) serve(int fd, uint32_t n, char kind,
 		(void)dup2(null, i);
 	while (n) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
-		int64_t left = deadline - now_ms();
+		int64_t left = deadline - ddp_io_now_ms();
 		int peer;
 
 		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
@@ -173,8 +121,8 @@ static void __attribute__((noreturn)) serve(int fd, uint32_t n, char kind,
 		if (peer < 0)
 			continue;
 		if (same_user(peer)) {
-			if (!write_all(peer, first))
-				(void)write_all(peer, text);
+			if (!ddp_io_write_all(peer, first))
+				(void)ddp_io_write_all(peer, text);
 			n--;
 		}
 		close(peer);
@@ -192,8 +140,8 @@ static void leave_server(int fd, uint32_t n, char kind, const char *text)
 			_exit(0);
 		serve(fd, n, kind, text);
 	}
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	if (pid > 0)
+		(void)ddp_io_wait(pid, NULL);
 }
 
 /* From the sibling that is first; NULL if there is none of this user. */
@@ -205,7 +153,7 @@ static char *ask_sibling(const struct sockaddr_un *a, socklen_t len)
 	if (fd < 0)
 		return NULL;
 	if (!connect(fd, (const struct sockaddr *)a, len) && same_user(fd))
-		text = read_all(fd, now_ms() + ANSWER_MS);
+		text = ddp_io_read_all(fd, DDP_PLAN_MAX, ANSWER_MS);
 	close(fd);
 	if (text && text[0] != 'P' && text[0] != 'E') {
 		free(text);

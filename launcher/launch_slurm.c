@@ -19,38 +19,12 @@ bool launch_slurm_built(void)
 	return true;
 }
 
-/* Ids of a heterogeneous job's components from the job's environment. */
-static unsigned het_jobs(uint32_t *jobs)
-{
-	static const char *const kinds[] = { "HET", "PACK" };
-	char name[64];
-
-	for (unsigned k = 0; k < 2; k++) {
-		unsigned n = 0;
-
-		for (; n < DDP_HET_MAX; n++) {
-			const char *text;
-
-			snprintf(name, sizeof(name),
-				 "SLURM_JOB_ID_%s_GROUP_%u", kinds[k], n);
-			text = getenv(name);
-			if (!text || ddp_text_u32(text, 1, UINT32_MAX,
-						  &jobs[n]))
-				break;
-		}
-		if (n)
-			return n;
-	}
-	return 0;
-}
-
 /* The components of a het job that have this step, or the one at hand. */
 static int get_step(const struct launch_step *s, bool tf,
 		    struct ddp_compat_step *step, struct ddp_err *err)
 {
 	uint32_t jobs[DDP_HET_MAX];
-	unsigned njobs = s->het && getenv("SLURM_HET_SIZE") ?
-		het_jobs(jobs) : 0;
+	unsigned njobs = ddp_compat_het_jobs(jobs);
 
 	if (!s->het)
 		return ddp_compat_step_get(s->job, s->step, tf, step, err);
@@ -87,31 +61,6 @@ static int get_layout(struct ddp_plan *plan, const struct launch_step *s,
 	return 0;
 }
 
-static int get_addr(struct ddp_plan *plan, const char *nodes,
-		    struct ddp_err *err)
-{
-	struct ddp_compat_node node;
-	char name[256];
-
-	if (plan->addr[0])
-		return 0;
-	if (ddp_compat_node_name(nodes, plan->layout.first, name, sizeof(name),
-				 err))
-		return -1;
-	/* What the configuration does not know, slurmctld does. */
-	if (ddp_compat_node_conf(name, &node, NULL) &&
-	    ddp_compat_node(name, &node, err))
-		return -1;
-	if (!ddp_text_is_addr(node.addr))
-		return ddp_err_set(err, DDP_EINVAL, "the NodeAddr of node %s "
-				   "is no address; use --master-addr=ADDR",
-				   name);
-	if (!ddp_text_is_addr(node.host) ||
-	    ddp_text_copy(plan->host, sizeof(plan->host), node.host))
-		plan->host[0] = '\0';
-	return ddp_text_copy(plan->addr, sizeof(plan->addr), node.addr);
-}
-
 /*
  * Every node must come to the same ports without a word to the others: only
  * facts that are the same everywhere count, and nothing is probed.
@@ -137,7 +86,7 @@ char *launch_slurm_plan(struct ddp_plan *plan, const struct launch_step *s,
 	memset(&step, 0, sizeof(step));
 	slurm_init(NULL);
 	if (!get_layout(plan, s, &step, err) &&
-	    !get_addr(plan, step.nodes, err)) {
+	    !ddp_compat_master_addr(plan, step.nodes, false, err)) {
 		(void)ddp_probe_resolve(plan->addr, plan->ip);
 		if (plan->frameworks & DDP_FW_BIT(DDP_FW_TF)) {
 			plan->tf_addrs = ddp_compat_node_addrs(step.nodes,

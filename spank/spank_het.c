@@ -11,20 +11,19 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_io.h"
 #include "core/ddp_master.h"
 #include "core/ddp_probe.h"
 #include "spank/spank_ddp.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -32,39 +31,12 @@
 /* Longest wait for the launcher program. */
 #define ANSWER_MS 45000
 
-/*
- * Ids of the jobs of a heterogeneous job, in order; 0 if the components are
- * of one job. srun exports them under one or the other name.
- */
-static unsigned het_jobs(uint32_t *jobs)
-{
-	static const char *const kinds[] = { "HET", "PACK" };
-	char name[64];
-
-	if (!getenv("SLURM_HET_SIZE"))
-		return 0;
-	for (unsigned k = 0; k < 2; k++) {
-		unsigned n = 0;
-
-		for (; n < DDP_HET_MAX; n++) {
-			snprintf(name, sizeof(name),
-				 "SLURM_JOB_ID_%s_GROUP_%u", kinds[k], n);
-			if (ddp_text_u32(getenv(name), 1, UINT32_MAX,
-					 &jobs[n]))
-				break;
-		}
-		if (n)
-			return n;
-	}
-	return 0;
-}
-
 /* srun's own look at the step: layout and address into the plan. */
 static int het_fill(spank_t sp, struct ddp_plan *plan,
 		    struct ddp_compat_step *step, struct ddp_err *err)
 {
 	uint32_t jobs[DDP_HET_MAX], job = 0;
-	unsigned njobs = het_jobs(jobs);
+	unsigned njobs = ddp_compat_het_jobs(jobs);
 
 	(void)spank_get_item(sp, S_JOB_ID, &job);
 	(void)spank_get_item(sp, S_JOB_STEPID, &plan->step);
@@ -140,36 +112,6 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 	return rc;
 }
 
-/* Reads until the end, at most DDP_PLAN_MAX bytes; NULL after ANSWER_MS. */
-static char *read_answer(int fd)
-{
-	char *text = calloc(1, DDP_PLAN_MAX + 1);
-	struct timespec t;
-	int64_t deadline, left;
-	size_t used = 0;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	deadline = t.tv_sec * 1000 + t.tv_nsec / 1000000 + ANSWER_MS;
-	while (text && used < DDP_PLAN_MAX) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		ssize_t n;
-
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		left = deadline - t.tv_sec * 1000 - t.tv_nsec / 1000000;
-		if (left <= 0 || poll(&p, 1, (int)left) == 0)
-			break;
-		n = read(fd, text + used, DDP_PLAN_MAX - used);
-		if (n == 0)
-			return text;
-		if (n > 0)
-			used += (size_t)n;
-		else if (errno != EINTR)
-			break;
-	}
-	free(text);
-	return NULL;
-}
-
 /* The launcher with this task's environment; *fd reads its answer. */
 static pid_t run_launcher(const char *path, char **env, int *fd)
 {
@@ -202,22 +144,22 @@ char *ddp_het_plan(spank_t sp, const struct ddp_spank *state,
 	int fd, status = 0;
 	pid_t pid;
 
-	if (spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
-		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not give "
-				   "the environment") ? NULL : NULL;
+	if (spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env) {
+		ddp_err_set(err, DDP_ESYS, "slurmstepd does not give the "
+			    "environment");
+		return NULL;
+	}
 	pid = run_launcher(path, env, &fd);
 	if (pid < 0) {
 		ddp_err_set(err, DDP_ESYS, "%s cannot be started: %s", path,
 			    strerror(errno));
 		return NULL;
 	}
-	text = read_answer(fd);
+	text = ddp_io_read_all(fd, DDP_PLAN_MAX, ANSWER_MS);
 	close(fd);
 	if (!text)
 		kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (text && WIFEXITED(status) && !WEXITSTATUS(status))
+	if (!ddp_io_wait(pid, &status) && text && WIFEXITED(status) && !WEXITSTATUS(status))
 		return text;
 	free(text);
 	ddp_err_set(err, DDP_ESYS, "heterogeneous step: %s %s", path,

@@ -100,28 +100,8 @@ static int avoid_loopback(struct ddp_plan *plan, struct ddp_err *err)
 int ddp_srun_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 		  struct ddp_err *err)
 {
-	struct ddp_compat_node node;
-	char name[256], shown[64];
-
-	if (!(plan->given & (1U << DDP_OPT_MASTER_ADDR))) {
-		if (ddp_compat_node_name(nodes, plan->layout.first, name,
-					 sizeof(name), err))
-			return -1;
-		/* What the configuration does not know, slurmctld does. */
-		if ((rpc || ddp_compat_node_conf(name, &node, err)) &&
-		    ddp_compat_node(name, &node, err))
-			return -1;
-		if (!ddp_text_is_addr(node.addr))
-			return ddp_err_set(err, DDP_EINVAL, "NodeAddr \"%s\" "
-				"of node %s is no address; use "
-				"--ddp-master-addr=ADDR",
-				ddp_text_safe(node.addr, shown, sizeof(shown)),
-				name);
-		(void)ddp_text_copy(plan->addr, sizeof(plan->addr), node.addr);
-		if (!ddp_text_is_addr(node.host) ||
-		    ddp_text_copy(plan->host, sizeof(plan->host), node.host))
-			plan->host[0] = '\0';
-	}
+	if (ddp_compat_master_addr(plan, nodes, rpc, err))
+		return -1;
 	(void)ddp_probe_resolve(plan->addr, plan->ip);
 	return rpc ? avoid_loopback(plan, err) : 0;
 }

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
+#include "core/ddp_io.h"
 #include "spank/spank_ddp.h"
 
 #include <dirent.h>
@@ -196,7 +197,6 @@ int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
 				   "TaskProlog cannot be watched: %s",
 				   strerror(errno));
 	}
-	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)ddp_io_wait(child, NULL);
 	return 0;	/* fds[1] closes itself with the exec */
 }
