@@ -140,8 +140,10 @@ static void __attribute__((noreturn)) complete_plan(struct launch *l)
 
 	if (!launch_step_read(&l->step, &err)) {
 		l->step.het = true;
-		text = launch_once(&l->step, local_tasks(), make_announced, l,
-				   &err);
+		const char *left = getenv(DDP_HET_ENV);
+
+		text = launch_once(&l->step, left ? left : "", local_tasks(),
+				   make_announced, l, &err);
 	}
 	if (!text)
 		fail(1, &err);
@@ -228,8 +230,8 @@ static char *make_plan(void *arg, struct ddp_err *err)
 static void get_plan(struct launch *l, struct ddp_task *t)
 {
 	const char *left = getenv(DDP_PLAN_ENV);
+	char question[DDP_ADDR_MAX + 128], *text;
 	struct ddp_err err;
-	char *text = NULL;
 
 	if (left && left[0]) {
 		if (ddp_plan_parse(&t->plan, left, &err))
@@ -237,7 +239,11 @@ static void get_plan(struct launch *l, struct ddp_task *t)
 		t->again = true;
 		return;
 	}
-	text = launch_once(&l->step, local_tasks(), make_plan, l, &err);
+	snprintf(question, sizeof(question), "%u %u %u %s %d %s",
+		 l->given, l->options.frameworks, l->options.port,
+		 l->options.addr, (int)l->options.iface, l->options.ifname);
+	text = launch_once(&l->step, question, local_tasks(), make_plan, l,
+			   &err);
 	if (!text || ddp_plan_parse(&t->plan, text, &err))
 		fail(1, &err);
 	free(text);

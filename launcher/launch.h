@@ -14,6 +14,8 @@
 
 #include "core/ddp_plan.h"
 
+#include <sys/types.h>
+
 #define LAUNCH_MSG "ddp: "
 
 /* A task's own view of its step. Texts point into the environment. */
@@ -25,7 +27,8 @@ struct launch_step {
 	const char *counts;	/* SLURM_STEP_TASKS_PER_NODE */
 	const char *nodes;	/* SLURM_STEP_NODELIST */
 	const char *nodename;	/* SLURMD_NODENAME */
-	bool seen;	/* slurmstepd was found among the ancestors */
+	pid_t stepd;	/* slurmstepd, if it is among the ancestors, or 0 */
+	bool seen;	/* it is, and its title was understood */
 	bool het;	/* one component of several */
 	bool arbitrary;	/* the order of ranks is the user's */
 };
@@ -63,11 +66,13 @@ char *launch_slurm_plan(struct ddp_plan *plan, const struct launch_step *s,
 			struct ddp_err *err);
 
 /*
- * One answer for all tasks of a node and step: the first caller makes it
- * with make(arg, err) in a child process, the others get it from there.
- * Returns the malloc'ed text, or NULL with *err.
+ * One answer for all tasks of a node and step that ask the same question
+ * (the text that everything the answer depends on is part of): the first
+ * caller makes it with make(arg, err) in a child process, the others get it
+ * from there. Returns the malloc'ed text, or NULL with *err.
  */
-char *launch_once(const struct launch_step *s, uint32_t local_tasks,
+char *launch_once(const struct launch_step *s, const char *question,
+		  uint32_t local_tasks,
 		  char *(*make)(void *arg, struct ddp_err *err), void *arg,
 		  struct ddp_err *err);
 

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -21,22 +22,39 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 /* Longest wait for slurm.conf and slurmctld, and for the slowest sibling. */
 #define ANSWER_MS 40000
 #define SERVE_MS 60000
+#define ERROR_MS 2000
 
-static socklen_t address(const struct launch_step *s, struct sockaddr_un *a)
+/* The first byte of an answer. */
+#define ANSWER_PLAN 'P'
+#define ANSWER_ERROR 'E'
+
+/* FNV-1a, 64 bits: tells questions apart, it protects nothing. */
+static uint64_t hash(const char *text)
+{
+	uint64_t h = 14695981039346656037ULL;
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * 1099511628211ULL;
+	return h;
+}
+
+static socklen_t address(const struct launch_step *s, const char *question,
+			 struct sockaddr_un *a)
 {
 	int n;
 
 	memset(a, 0, sizeof(*a));
 	a->sun_family = AF_UNIX;
 	n = snprintf(a->sun_path + 1, sizeof(a->sun_path) - 1,
-		     "slurm-ddp/%u/%u.%u/%s/%u", (unsigned)getuid(), s->job,
-		     s->step, s->nodename, s->nodeid);
+		     "slurm-ddp/%u/%u.%u.%u/%.48s/%" PRIx64, (unsigned)getuid(),
+		     s->job, s->step, s->nodeid, s->nodename, hash(question));
 	if (n < 0 || (size_t)n >= sizeof(a->sun_path) - 1)
 		return 0;
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
@@ -46,11 +64,11 @@ static socklen_t address(const struct launch_step *s, struct sockaddr_un *a)
 /* "P" and the plan, or "E" and why there is none, from the other side. */
 static char *take_answer(char *text, struct ddp_err *err)
 {
-	if (text && text[0] == 'P') {
+	if (text && text[0] == ANSWER_PLAN) {
 		memmove(text, text + 1, strlen(text));
 		return text;
 	}
-	ddp_err_set(err, DDP_ESYS, "%s", text && text[0] == 'E' ? text + 1 :
+	ddp_err_set(err, DDP_ESYS, "%s", text && text[0] == ANSWER_ERROR ? text + 1 :
 		    "Slurm's library could not read the configuration of this "
 		    "node (see its message above); use --master-addr=ADDR");
 	free(text);
@@ -99,46 +117,66 @@ static bool same_user(int fd)
 		cred.uid == getuid();
 }
 
-/* Hands the answer to n siblings, then is gone. */
-static void __attribute__((noreturn)) serve(int fd, uint32_t n, char kind,
-					    const char *text)
+/* What a server hands out, to how many, and whose end is its own. */
+struct answer {
+	uint32_t siblings;
+	char kind;
+	const char *text;
+	pid_t owner;
+};
+
+static void serve_one(int fd, struct answer *a)
 {
-	int64_t deadline = ddp_io_now_ms() + SERVE_MS;
+	const char kind[2] = { a->kind, '\0' };
+	int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (peer < 0)
+		return;
+	if (same_user(peer)) {
+		if (!ddp_io_write_all(peer, kind))
+			(void)ddp_io_write_all(peer, a->text);
+		a->siblings--;
+	}
+	close(peer);
+}
+
+/*
+ * Until every sibling has its answer, the step is over, or the time is up; an
+ * error is handed to those who ask at once only, and then tried again.
+ */
+static void __attribute__((noreturn)) serve(int fd, struct answer *a)
+{
+	int64_t deadline = ddp_io_now_ms() +
+		(a->kind == ANSWER_PLAN ? SERVE_MS : ERROR_MS);
+	struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
+		{ .fd = (int)syscall(SYS_pidfd_open, a->owner, 0),
+		  .events = POLLIN } };
 	int null = open("/dev/null", O_RDWR);
-	char first[2] = { kind, '\0' };
 
 	/* The program's own streams must be able to end. */
 	for (int i = 0; null >= 0 && i < 3; i++)
 		(void)dup2(null, i);
-	while (n) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
+	if (p[1].fd < 0)	/* gone already, or a kernel before 5.3 */
+		_exit(0);
+	while (a->siblings) {
 		int64_t left = deadline - ddp_io_now_ms();
-		int peer;
 
-		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+		if (left <= 0 || poll(p, 2, (int)left) <= 0 || p[1].revents)
 			break;
-		peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-		if (peer < 0)
-			continue;
-		if (same_user(peer)) {
-			if (!ddp_io_write_all(peer, first))
-				(void)ddp_io_write_all(peer, text);
-			n--;
-		}
-		close(peer);
+		serve_one(fd, a);
 	}
 	_exit(0);
 }
 
 /* A grandchild serves, so that the program gets no child it does not know. */
-static void leave_server(int fd, uint32_t n, char kind, const char *text)
+static void leave_server(int fd, struct answer *a)
 {
 	pid_t pid = fork();
 
 	if (!pid) {
 		if (fork())
 			_exit(0);
-		serve(fd, n, kind, text);
+		serve(fd, a);
 	}
 	if (pid > 0)
 		(void)ddp_io_wait(pid, NULL);
@@ -155,19 +193,22 @@ static char *ask_sibling(const struct sockaddr_un *a, socklen_t len)
 	if (!connect(fd, (const struct sockaddr *)a, len) && same_user(fd))
 		text = ddp_io_read_all(fd, DDP_PLAN_MAX, ANSWER_MS);
 	close(fd);
-	if (text && text[0] != 'P' && text[0] != 'E') {
+	if (text && text[0] != ANSWER_PLAN && text[0] != ANSWER_ERROR) {
 		free(text);
 		text = NULL;
 	}
 	return text;
 }
 
-char *launch_once(const struct launch_step *s, uint32_t local_tasks,
+char *launch_once(const struct launch_step *s, const char *question,
+		  uint32_t local_tasks,
 		  char *(*make)(void *, struct ddp_err *), void *arg,
 		  struct ddp_err *err)
 {
-	struct sockaddr_un a;
-	socklen_t len = address(s, &a);
+	struct answer a = { .siblings = local_tasks - 1,
+			    .owner = s->stepd ? s->stepd : getpid() };
+	struct sockaddr_un un;
+	socklen_t len = address(s, question, &un);
 	int fd = -1;
 	char *text;
 
@@ -175,15 +216,16 @@ char *launch_once(const struct launch_step *s, uint32_t local_tasks,
 		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return ask_child(make, arg, err);
-	if (bind(fd, (struct sockaddr *)&a, len) || listen(fd, 4096)) {
+	if (bind(fd, (struct sockaddr *)&un, len) || listen(fd, 4096)) {
 		close(fd);
-		text = ask_sibling(&a, len);
+		text = ask_sibling(&un, len);
 		return text ? take_answer(text, err) :
 			ask_child(make, arg, err);
 	}
 	text = ask_child(make, arg, err);
-	leave_server(fd, local_tasks - 1, text ? 'P' : 'E',
-		     text ? text : err->text);
+	a.kind = text ? ANSWER_PLAN : ANSWER_ERROR;
+	a.text = text ? text : err->text;
+	leave_server(fd, &a);
 	close(fd);
 	return text;
 }

@@ -66,8 +66,8 @@ static pid_t parent_of(pid_t pid)
 	return ppid;
 }
 
-/* The part in brackets of the nearest slurmstepd's title, into id. */
-static bool find_stepd(char *id, size_t size)
+/* The nearest slurmstepd, and the part in brackets of its title, into id. */
+static pid_t find_stepd(char *id, size_t size)
 {
 	pid_t pid = getppid();
 	char text[256], *end;
@@ -77,11 +77,11 @@ static bool find_stepd(char *id, size_t size)
 		    !strncmp(text, "slurmstepd: [", 13) &&
 		    (end = strchr(text, ']'))) {
 			*end = '\0';
-			return !ddp_text_copy(id, size, text + 13);
+			return ddp_text_copy(id, size, text + 13) ? 0 : pid;
 		}
 		pid = parent_of(pid);
 	}
-	return false;
+	return 0;
 }
 
 int launch_step_title(struct launch_step *s, char *id, struct ddp_err *err)
@@ -148,7 +148,8 @@ int launch_step_read(struct launch_step *s, struct ddp_err *err)
 		return 1;
 	s->job = s->global_job;
 	s->arbitrary = is_arbitrary();
-	if (find_stepd(id, sizeof(id))) {
+	s->stepd = find_stepd(id, sizeof(id));
+	if (s->stepd) {
 		rc = launch_step_title(s, id, err);
 		if (rc)
 			return rc;
