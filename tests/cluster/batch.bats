@@ -15,22 +15,12 @@ setup_file()
 	cluster_init
 	# A requeued job waits until old credentials are void: 5 s, not 120.
 	launch_up --nodes 2 --gpus 0 --conf PrologFlags=Contain \
-		--conf SchedulerParameters=batch_sched_delay=0,sched_min_interval=0 \
+		--conf "$FAST_SBATCH" \
 		--conf LaunchParameters=use_interactive_step \
 		--conf "AuthInfo=socket=$CLUSTER_DIR/run/munge.sock,cred_expire=5"
 	# The program of a rank, for scripts: rank.sh DIR.
 	printf '%s\n' "${RANK_DUMP//'$0'/'$1'}" >"$CLUSTER_TMP/rank.sh"
-	# sbatch.sh ARGS...: as sbatch -W, which looks only every few seconds.
-	cat >"$CLUSTER_TMP/sbatch.sh" <<-'X'
-		id=$(sbatch --parsable "$@") || exit 1
-		id=${id%;*}
-		echo "Submitted batch job $id"
-		while squeue -h -j "$id" 2>/dev/null | grep -q .; do
-			sleep 0.1
-		done
-		codes=$(scontrol show job "$id" | grep -o ' ExitCode=.*' | sort -u)
-		[ "$codes" = " ExitCode=0:0" ] || { echo "$codes" >&2; exit 1; }
-	X
+	sbatch_wait in_cluster -o /dev/null --wrap true
 }
 
 teardown_file() { launch_down; }
@@ -56,7 +46,7 @@ submit() { submit_by in_cluster "$@"; }
 submit_by()
 {
 	local rc=0
-	"$1" sh "$CLUSTER_TMP/sbatch.sh" -N2 --ntasks-per-node=2 -o "$DIR/out" "${@:2}" job \
+	sbatch_wait "$1" -N2 --ntasks-per-node=2 -o "$DIR/out" "${@:2}" job \
 		>sbatch.out 2>&1 || rc=$?
 	output=$(without_waiting 2>/dev/null <out)
 	stderr=$(grep -v '^Submitted' sbatch.out || true)

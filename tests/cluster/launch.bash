@@ -96,13 +96,34 @@ launched_by()
 {
 	run --separate-stderr "$1" srun "${@:2}"
 	if ((status)); then
-		printf 'exit code %s from srun %s\n%s\n%s\n' "$status" \
+		printf 'exit code %s from srun %.300s\n%s\n%s\n' "$status" \
 			"${*:2}" "${output:0:2000}" "${stderr:0:4000}"
 		return 1
 	fi
 	stderr=$(without_waiting <<<"$stderr")
 	return 0
 }
+
+# sbatch_wait CMD ARGS...: in_cluster or as_nobody sbatch ARGS, until the job
+# is over; fails with it. (sbatch -W looks only every few seconds.)
+sbatch_wait()
+{
+	[[ -e $CLUSTER_TMP/sbatch.sh ]] || cat >"$CLUSTER_TMP/sbatch.sh" <<-'X'
+		id=$(sbatch --parsable "$@") || exit 1
+		id=${id%;*}
+		echo "Submitted batch job $id"
+		while squeue -h -j "$id" 2>/dev/null | grep -q .; do
+			sleep 0.1
+		done
+		codes=$(scontrol show job "$id" | grep -o ' ExitCode=.*' | sort -u)
+		[ "$codes" = " ExitCode=0:0" ] || { echo "$codes" >&2; exit 1; }
+	X
+	"$1" sh "$CLUSTER_TMP/sbatch.sh" "${@:2}"
+}
+
+# Jobs start when they are submitted, not within the next seconds.
+# shellcheck disable=SC2034
+FAST_SBATCH=SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 
 # new_dir: prints a new folder in which every user can write.
 new_dir()
@@ -325,3 +346,14 @@ release_ports()
 	HOLDERS=()
 }
 HOLDERS=()
+
+# build_so FILE [CC ARGS]...: a plugin from the C code on stdin, against the
+# headers of the cluster's Slurm.
+build_so()
+{
+	local inc
+	command -v gcc >/dev/null || skip "no gcc"
+	inc=$(new_dir) || return 1
+	ln -s "${DDP_ROOT:-}/usr/include/slurm" "$inc/slurm"
+	gcc -shared -fPIC -I"$inc" "${@:2}" -x c -o "$1" - && chmod 755 "$1"
+}
