@@ -15,6 +15,7 @@
 #include "launcher/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,6 +338,21 @@ static void __attribute__((noreturn)) become(char **argv)
 	exit(error);
 }
 
+/*
+ * A program may be started with some of its streams closed. Ours must not
+ * land on their numbers; close-on-exec, so that CMD finds them closed again.
+ */
+static void hold_streams(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const struct ddp_task_ops ops = { env_get, env_set, env_say, NULL };
@@ -345,6 +361,7 @@ int main(int argc, char **argv)
 	struct ddp_err err;
 	int rc, first;
 
+	hold_streams();
 	memset(&l, 0, sizeof(l));
 	memset(&t, 0, sizeof(t));
 	ddp_options_init(&l.options);

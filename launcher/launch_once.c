@@ -125,19 +125,21 @@ struct answer {
 	pid_t owner;
 };
 
-static void serve_one(int fd, struct answer *a)
+/* Returns -1 if the listener itself is broken. */
+static int serve_one(int fd, struct answer *a)
 {
 	const char kind[2] = { a->kind, '\0' };
 	int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
 
 	if (peer < 0)
-		return;
+		return errno == EINTR || errno == ECONNABORTED ? 0 : -1;
 	if (same_user(peer)) {
 		if (!ddp_io_write_all(peer, kind))
 			(void)ddp_io_write_all(peer, a->text);
 		a->siblings--;
 	}
 	close(peer);
+	return 0;
 }
 
 /*
@@ -161,9 +163,9 @@ static void __attribute__((noreturn)) serve(int fd, struct answer *a)
 	while (a->siblings) {
 		int64_t left = deadline - ddp_io_now_ms();
 
-		if (left <= 0 || poll(p, 2, (int)left) <= 0 || p[1].revents)
+		if (left <= 0 || poll(p, 2, (int)left) <= 0 || p[1].revents ||
+		    serve_one(fd, a))
 			break;
-		serve_one(fd, a);
 	}
 	_exit(0);
 }
