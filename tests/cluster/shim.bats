@@ -110,7 +110,7 @@ alike()
 	printf '%s\n' "${NODE[1]}" "${NODE[0]}" "${NODE[3]}" "${NODE[0]}" >hosts
 	export SLURM_HOSTFILE=hosts
 	alike 0/1,3/2 -n4 -m arbitrary
-	same "0 ${NODE[1]}" "$(var "$DIR/shim" SLURMD_NODENAME | head -n 1)"
+	same "0 ${NODE[1]}" "$(var "$DIR/shim" SLURMD_NODENAME | sed -n 1p)"
 }
 
 @test "one task; one node" {
