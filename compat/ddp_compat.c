@@ -138,8 +138,12 @@ int ddp_compat_master_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 	if (ddp_compat_node_name(nodes, plan->layout.first, name, sizeof(name),
 				 err))
 		return -1;
-	if ((rpc || ddp_compat_node_conf(name, &node, NULL)) &&
-	    ddp_compat_node(name, &node, err))
+	/* slurmctld may keep nodes from users (PrivateData=nodes), and the
+	 * configuration may not know a dynamic one: each stands in. */
+	if (rpc ? ddp_compat_node(name, &node, err) &&
+		  ddp_compat_node_conf(name, &node, NULL) :
+		  ddp_compat_node_conf(name, &node, NULL) &&
+		  ddp_compat_node(name, &node, err))
 		return -1;
 	if (!ddp_text_is_addr(node.addr))
 		return ddp_err_set(err, DDP_EINVAL, "NodeAddr \"%s\" of node "
@@ -196,8 +200,7 @@ char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
 	if (!list || !text)
 		rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	else if (rpc && slurm_load_node((time_t)0, &msg, SHOW_ALL))
-		rc = ddp_err_set(err, DDP_ESYS, "slurmctld gave no node "
-				 "records: %s", slurm_strerror(errno));
+		msg = NULL;	/* PrivateData=nodes: the configuration then */
 	for (uint32_t i = 0; !rc && i < nnodes; i++) {
 		host = slurm_hostlist_shift(list);
 		if (host)

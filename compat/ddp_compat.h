@@ -70,15 +70,16 @@ int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
 /*
  * Addresses of all nodes of a list, comma separated, malloc'ed; NULL with
  * *err. One RPC if rpc is set (for the whole cluster, so only where every
- * address is needed), otherwise from the configuration.
+ * address is needed); from the configuration otherwise, and where slurmctld
+ * does not tell.
  */
 char *ddp_compat_node_addrs(const char *nodes, uint32_t nnodes, bool rpc,
 			    struct ddp_err *err);
 
 /*
  * MASTER_ADDR of a plan whose layout is known: what the user gave, or the
- * NodeAddr of rank 0's node (with rpc from slurmctld, else from the
- * configuration, and from slurmctld only if that does not know it). Also
+ * NodeAddr of rank 0's node: with rpc from slurmctld first, else from the
+ * configuration first, and from the other one if that has no answer. Also
  * fills plan->host. 0 or -1 with *err.
  */
 int ddp_compat_master_addr(struct ddp_plan *plan, const char *nodes, bool rpc,

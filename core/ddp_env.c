@@ -80,8 +80,9 @@ static void put_world(struct walk *w)
 	    "--ddp-master-addr" : "NodeAddr of rank 0's node", OWN);
 	put_u32(w, "MASTER_PORT", w->plan->port,
 		w->plan->given & (1U << DDP_OPT_MASTER_PORT) ?
-		"--ddp-master-port" : "job, step, restart; free on rank 0's "
-		"node", OWN);
+		"--ddp-master-port" : w->plan->het ? "drawn at random; free on "
+		"rank 0's node" : "job, step, restart; free on rank 0's node",
+		OWN);
 }
 
 /*

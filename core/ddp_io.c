@@ -49,7 +49,7 @@ char *ddp_io_read_all(int fd, size_t max, int timeout_ms)
 			return text;
 		if (n > 0)
 			used += (size_t)n;
-		else if (errno != EINTR)
+		else if (errno != EINTR && errno != EAGAIN)
 			break;
 	}
 	free(text);

@@ -29,6 +29,9 @@
 /* A step that must not start: srun could not make a plan. */
 #define DDP_PLAN_REFUSED "v=1;refused=1"
 
+/* srun had the plugin and was told not to launch. */
+#define DDP_PLAN_OFF "v=1;off=1"
+
 #define DDP_HOST_MAX 65
 
 struct ddp_plan {

@@ -36,7 +36,7 @@ struct launch {
 	struct launch_step step;
 	struct ddp_options options;
 	unsigned given;
-	char **before;	/* the environment as the user had it */
+	bool commanded;	/* some of it on the command line */
 };
 
 static void __attribute__((noreturn)) fail(int code, const struct ddp_err *err)
@@ -68,7 +68,8 @@ static void help(void)
 		printf("  %-26s %s\n", name, d->usage);
 	}
 	printf("  %-26s %s\n  %-26s %s\n\n"
-	       "Each also as environment: SLURM_DDP_FRAMEWORKS and so on. See "
+	       "Each also as --ddp-frameworks and so on, as srun has it, and "
+	       "as environment: SLURM_DDP_FRAMEWORKS and so on. See "
 	       "ddp-launch(1).\n", "--help", "this text", "--version",
 	       "the version, and whether Slurm is built in");
 }
@@ -156,23 +157,21 @@ static void __attribute__((noreturn)) complete_plan(struct launch *l)
 /* Options up to the command; returns the index of the command in argv. */
 static int read_options(struct launch *l, int argc, char **argv)
 {
-	struct option table[NOPTIONS + 4];
+	struct option table[2 * NOPTIONS + 4] = {
+		{ "help", no_argument, NULL, OPT_HELP },
+		{ "version", no_argument, NULL, OPT_VERSION },
+		{ "complete-plan", no_argument, NULL, OPT_COMPLETE },
+	};
+	struct option *o = table + 3;
 	int c;
 
-	memset(table, 0, sizeof(table));
+	/* Also under srun's names: messages speak of those. */
 	for (unsigned i = 0; i < NOPTIONS; i++) {
 		const struct ddp_optdef *d = ddp_optdef_get(our_options[i]);
 
-		table[i].name = d->key;
-		table[i].has_arg = d->has_arg;
-		table[i].val = (int)i;
+		*o++ = (struct option){ d->key, d->has_arg, NULL, (int)i };
+		*o++ = (struct option){ d->name, d->has_arg, NULL, (int)i };
 	}
-	table[NOPTIONS].name = "help";
-	table[NOPTIONS].val = OPT_HELP;
-	table[NOPTIONS + 1].name = "version";
-	table[NOPTIONS + 1].val = OPT_VERSION;
-	table[NOPTIONS + 2].name = "complete-plan";	/* for the plugin */
-	table[NOPTIONS + 2].val = OPT_COMPLETE;
 	while ((c = getopt_long(argc, argv, "+", table, NULL)) >= 0) {
 		if (c == OPT_HELP) {
 			help();
@@ -189,6 +188,7 @@ static int read_options(struct launch *l, int argc, char **argv)
 		if (c >= (int)NOPTIONS)
 			exit(2);	/* getopt has said what is wrong */
 		set_option(l, our_options[c], optarg);
+		l->commanded = true;
 	}
 	return optind;
 }
@@ -231,17 +231,22 @@ static char *make_plan(void *arg, struct ddp_err *err)
 static void get_plan(struct launch *l, struct ddp_task *t)
 {
 	const char *left = getenv(DDP_PLAN_ENV);
+	const char *restart = getenv("SLURM_RESTART_COUNT");
 	char question[DDP_ADDR_MAX + 128], *text;
 	struct ddp_err err;
 
-	if (left && left[0]) {
+	if (left && left[0] && strcmp(left, DDP_PLAN_OFF)) {
 		if (ddp_plan_parse(&t->plan, left, &err))
 			fail(1, &err);
 		t->again = true;
+		if (l->commanded && !l->step.procid)
+			fprintf(stderr, LAUNCH_MSG "warning: ddp-launch's own "
+				"options have no effect under srun "
+				"--ddp-launch; give them to srun\n");
 		return;
 	}
-	snprintf(question, sizeof(question), "%u %u %u %s %d %s",
-		 l->given, l->options.frameworks, l->options.port,
+	snprintf(question, sizeof(question), "%.16s %u %u %u %s %d %s",
+		 restart ? restart : "", l->given, l->options.frameworks, l->options.port,
 		 l->options.addr, (int)l->options.iface, l->options.ifname);
 	text = launch_once(&l->step, question, local_tasks(), make_plan, l,
 			   &err);

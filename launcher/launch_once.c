@@ -53,8 +53,9 @@ static socklen_t address(const struct launch_step *s, const char *question,
 	memset(a, 0, sizeof(*a));
 	a->sun_family = AF_UNIX;
 	n = snprintf(a->sun_path + 1, sizeof(a->sun_path) - 1,
-		     "slurm-ddp/%u/%u.%u.%u/%.48s/%" PRIx64, (unsigned)getuid(),
-		     s->job, s->step, s->nodeid, s->nodename, hash(question));
+		     "slurm-ddp/%u/%u.%u.%u.%d/%.48s/%" PRIx64,
+		     (unsigned)getuid(), s->job, s->step, s->nodeid,
+		     (int)s->stepd, s->nodename, hash(question));
 	if (n < 0 || (size_t)n >= sizeof(a->sun_path) - 1)
 		return 0;
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
@@ -187,7 +188,8 @@ static void leave_server(int fd, struct answer *a)
 /* From the sibling that is first; NULL if there is none of this user. */
 static char *ask_sibling(const struct sockaddr_un *a, socklen_t len)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* A full queue is no reason to wait: it may be a stranger's. */
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	char *text = NULL;
 
 	if (fd < 0)

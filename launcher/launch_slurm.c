@@ -52,8 +52,10 @@ static int get_layout(struct ddp_plan *plan, const struct launch_step *s,
 	    step->layout.nnodes != s->nnodes)
 		return ddp_err_set(err, DDP_EINCONS, "slurmctld has %u tasks "
 			"on %u nodes in step %u.%u, srun's variables say %u on "
-			"%u", step->layout.ntasks, step->layout.nnodes, s->job,
-			s->step, s->ntasks, s->nnodes);
+			"%u: a component of the step has ended already; look "
+			"for its message", step->layout.ntasks,
+			step->layout.nnodes, s->job, s->step, s->ntasks,
+			s->nnodes);
 	plan->layout = step->layout;
 	memset(&step->layout, 0, sizeof(step->layout));
 	plan->tf_map = step->map;

@@ -69,6 +69,9 @@ int ddp_srun_user_init(spank_t sp, struct ddp_spank *state);
 int ddp_srun_publish(const struct ddp_spank *state,
 		     const struct ddp_plan *plan, const char *nodes,
 		     struct ddp_err *err);
+/* Put the plan, and sentinels for nodes without the plugin, into the
+ * environment of the launch. 0, or -1 with *err. */
+int ddp_srun_publish_env(const struct ddp_plan *plan, struct ddp_err *err);
 /* What the options say, into an empty plan. */
 void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan);
 /* MASTER_ADDR of a plan: the user's, or the NodeAddr of rank 0's node. */

@@ -105,8 +105,15 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 	ddp_portset_init(&none, 1, 0);
 	if (!rc)	/* the port stands; is it free on rank 0's node? */
 		rc = ddp_master_choose(&plan, &none, true, err);
+	if (rc && err->code == DDP_EBUSY &&
+	    !(plan.given & (1U << DDP_OPT_MASTER_PORT)))
+		ddp_err_set(err, DDP_EBUSY, "master port %u, drawn before the "
+			    "step existed, is in use on %s; start the step "
+			    "again (it draws another)", plan.port, plan.addr);
 	if (!rc)
 		rc = ddp_srun_publish(state, &plan, step.nodes, err);
+	if (!rc)	/* reaches one component, which need not ask then */
+		rc = ddp_srun_publish_env(&plan, err);
 	ddp_compat_step_clear(&step);
 	ddp_plan_clear(&plan);
 	return rc;

@@ -206,8 +206,10 @@ static void explain_line(void *arg, const char *text)
 
 static const char *explain_had(void *arg, const char *name)
 {
+	const char *had = ddp_cmdline_task_env(name);
+
 	(void)arg;
-	return ddp_cmdline_task_env(name);
+	return had && strcmp(had, DDP_SENTINEL) ? had : NULL;
 }
 
 int ddp_srun_publish(const struct ddp_spank *state,
@@ -225,7 +227,7 @@ int ddp_srun_publish(const struct ddp_spank *state,
 }
 
 /* The plan and, for nodes without the plugin, the sentinels. */
-static int publish_env(const struct ddp_plan *plan, struct ddp_err *err)
+int ddp_srun_publish_env(const struct ddp_plan *plan, struct ddp_err *err)
 {
 	char *text = ddp_plan_format(plan, err);
 	int rc;
@@ -256,10 +258,21 @@ static int launch_plain(spank_t sp, const struct ddp_spank *state, int argc,
 	if (!rc && ddp_task_argv_torchrun(argc, argv))
 		hint_torchrun(&plan);
 	if (!rc)
-		rc = publish_env(&plan, err);
+		rc = ddp_srun_publish_env(&plan, err);
 	ddp_compat_step_clear(&step);
 	ddp_plan_clear(&plan);
 	return rc;
+}
+
+/* Not a launch, on purpose: a SLURM_DDP_LAUNCH in the tasks' environment is
+ * no sign of an srun without the plugin then. */
+static int launch_off(void)
+{
+	const char *mode = getenv("SLURM_DDP_LAUNCH");
+
+	if (mode && mode[0] && strcmp(mode, "off"))
+		(void)setenv(DDP_PLAN_ENV, DDP_PLAN_OFF, 1);
+	return 0;
 }
 
 int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
@@ -270,7 +283,7 @@ int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
 	int argc = 0, rc;
 
 	if (state->options.mode == DDP_MODE_OFF)
-		return 0;
+		return launch_off();
 	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS) {
 		slurm_spank_log(DDP_MSG "error: srun does not know its step");
 		return -1;
@@ -278,16 +291,20 @@ int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
 	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
 		argc = 0;
 	if (!ddp_compat_step_is_normal(step) || is_mpi_daemon(argc, argv))
-		return 0;
+		return launch_off();
 	ddp_cmdline_read(argc);
 	rc = state->components > 1 ? ddp_het_launch(sp, state, &err) :
 		launch_plain(sp, state, argc, argv, &err);
 	ddp_cmdline_clear();
-	if (rc) {
-		slurm_spank_log(DDP_MSG "error: %s", err.text);
-		/* Where an "optional" plugin's failure is ignored, the tasks
-		 * refuse to start. */
-		(void)setenv(DDP_PLAN_ENV, DDP_PLAN_REFUSED, 1);
-	}
-	return rc;
+	if (!rc)
+		return 0;
+	slurm_spank_log(DDP_MSG "error: %s", err.text);
+	/*
+	 * srun exits at a failure here too, but only for a "required"
+	 * plugin; for an "optional" one it would start ranks without a
+	 * world. The tasks would refuse, but in a heterogeneous step not all
+	 * of them hear.
+	 */
+	(void)setenv(DDP_PLAN_ENV, DDP_PLAN_REFUSED, 1);
+	exit(1);
 }

@@ -22,6 +22,7 @@
 /* What slurmstepd itself says of a task; ids are the whole step's. */
 struct facts {
 	uint32_t job, step, nnodes, ntasks, node, local_tasks, rank, local;
+	uint32_t shown;		/* the rank for messages: always the global */
 	char name[128];
 };
 
@@ -33,7 +34,7 @@ static void __attribute__((noreturn)) refuse(const struct facts *f,
 					     const struct ddp_err *err)
 {
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": %s\n",
-		f->name, f->rank, err->text);
+		f->name, f->shown, err->text);
 	_exit(1);
 }
 
@@ -69,6 +70,8 @@ static int get_facts(spank_t sp, struct facts *f, struct ddp_err *err)
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	f->local = (uint32_t)local;
+	if (!env_u32(sp, "SLURM_PROCID", &f->shown))
+		f->shown = f->rank;
 	return 0;
 }
 
@@ -107,6 +110,21 @@ static int check_plan(const struct facts *f, const struct ddp_plan *plan,
 	return 0;
 }
 
+/* A launch was asked for, and this srun knows nothing of launches. */
+static void warn_no_plan(spank_t sp)
+{
+	char mode[16], probe[2];
+
+	if (spank_getenv(sp, "SLURM_DDP_LAUNCH", mode, sizeof(mode)) !=
+	    ESPANK_SUCCESS || !mode[0] || !strcmp(mode, "off") ||
+	    spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) !=
+	    ESPANK_ENV_NOEXIST)
+		return;
+	dprintf(STDERR_FILENO, DDP_MSG "warning: SLURM_DDP_LAUNCH is set, but "
+		"srun made no launch plan: the plugstack.conf that srun reads "
+		"does not load spank_ddp.so\n");
+}
+
 /* The text of the plan; NULL if this task is no launch of ours. */
 static char *read_plan(spank_t sp, const struct ddp_spank *state,
 		       const struct facts *f)
@@ -120,8 +138,10 @@ static char *read_plan(spank_t sp, const struct ddp_spank *state,
 		refuse(f, &err);
 	}
 	rc = spank_getenv(sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX);
-	if (rc == ESPANK_SUCCESS && text[0])
+	if (rc == ESPANK_SUCCESS && text[0] && strcmp(text, DDP_PLAN_OFF))
 		return text;
+	if (rc == ESPANK_ENV_NOEXIST && !f->rank)
+		warn_no_plan(sp);
 	free(text);
 	if (rc == ESPANK_NOSPACE) {
 		ddp_err_set(&err, DDP_ENOSPC, "launch plan: too long");
@@ -209,9 +229,9 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 	memset(&f, 0, sizeof(f));
 	rc = get_facts(sp, &f, &err);
 	text = read_plan(sp, state, &f);
+	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
 	if (!text)
 		return;
-	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
 	(void)spank_unsetenv(sp, DDP_HET_ENV);
 	ddp_spank_options_unset(sp);
 	if (rc || carry_out(sp, state, &f, t, text, &err))

@@ -119,14 +119,48 @@ START_TEST(srun_plan)
 }
 END_TEST
 
+static int log_fd;
+
+static void write_log(void)
+{
+	const char *plan = getenv(DDP_PLAN_ENV);
+
+	dprintf(log_fd, "%s\n%s", stub.log, plan ? plan : "");
+}
+
+/* srun() in a child that must exit with 1, and what it said last. */
+static void srun_exits(const char *text)
+{
+	static char out[4096];
+	int fds[2], status;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert(!pipe(fds));
+	pid = fork();
+	if (!pid) {
+		log_fd = fds[1];
+		atexit(write_log);
+		(void)srun();
+		exit(0);
+	}
+	close(fds[1]);
+	n = read(fds[0], out, sizeof(out) - 1);
+	out[n > 0 ? n : 0] = '\0';
+	close(fds[0]);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	ck_assert_msg(strstr(out, text), "\"%s\" not in: %s", text, out);
+	ck_assert(strstr(out, DDP_PLAN_REFUSED));
+}
+
+/* The return code alone would be ignored for an "optional" plugin. */
 START_TEST(srun_failures)
 {
 	start(S_CTX_LOCAL);
 	ck_assert(!stub_option("ddp-launch", NULL, 0));
 	stub.layout = NULL;
-	ck_assert(srun());
-	said("no layout of step 7.1");
-	ck_assert_str_eq(getenv(DDP_PLAN_ENV), DDP_PLAN_REFUSED);
+	srun_exits("no layout of step 7.1");
 }
 END_TEST
 
@@ -135,8 +169,18 @@ START_TEST(srun_no_node)
 	start(S_CTX_LOCAL);
 	ck_assert(!stub_option("ddp-launch", NULL, 0));
 	stub.node_addr = NULL;
-	ck_assert(srun());
-	said("no record of node n4");
+	srun_exits("no record of node n4");
+}
+END_TEST
+
+/* Told not to launch, srun says so to the nodes if they could think else. */
+START_TEST(srun_off_is_said)
+{
+	setenv("SLURM_DDP_LAUNCH", "full", 1);
+	start(S_CTX_LOCAL);
+	ck_assert(!stub_option("ddp-launch", "off", 0));
+	ck_assert(!srun());
+	ck_assert_str_eq(getenv(DDP_PLAN_ENV), DDP_PLAN_OFF);
 }
 END_TEST
 
@@ -351,6 +395,22 @@ START_TEST(task_without_plan)
 }
 END_TEST
 
+START_TEST(task_without_plan_but_asked)
+{
+	task(NULL);
+	stub.rank = 0;
+	spank_setenv(stub_handle(), "SLURM_DDP_LAUNCH", "full", 1);
+	ck_assert_int_eq(run_task(), 0);
+	ck_assert(strstr(said_by_task, "srun made no launch plan"));
+	task(DDP_PLAN_OFF);
+	stub.rank = 0;
+	spank_setenv(stub_handle(), "SLURM_DDP_LAUNCH", "full", 1);
+	ck_assert_int_eq(run_task(), 0);
+	ck_assert_str_eq(said_by_task, "");
+	ck_assert(!strstr(env_of_task, DDP_PLAN_ENV));
+}
+END_TEST
+
 START_TEST(batch_step_is_left_alone)
 {
 	task(PLAN);
@@ -412,12 +472,13 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { registers_options,
-		off_by_default, srun_plan, srun_failures, srun_no_node,
+		off_by_default, srun_plan, srun_failures, srun_no_node, srun_off_is_said,
 		inherited_is_named_once, precedence, command_line_wins, listed_twice,
 		bad_options,
 		site_arguments, mpirun_is_left_alone, torchrun_hint,
 		sbatch_hands_on, nested_sbatch_forgets, task_environment,
-		task_without_plan, batch_step_is_left_alone, task_refuses,
+		task_without_plan, task_without_plan_but_asked,
+		batch_step_is_left_alone, task_refuses,
 		task_checks_site, loopback_master };
 
 	return check_run("spank", tests, CHECK_COUNT(tests), setup);
