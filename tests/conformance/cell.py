@@ -5,6 +5,7 @@ import os
 import pathlib
 import shlex
 import tempfile
+import traceback
 
 import cluster as clusters
 import expect
@@ -29,6 +30,8 @@ PREAMBLE = """set -u
 W=%(folder)s CONF=%(conf)s
 N=('' %(names)s)
 OBSERVE=(%(python)s -IS %(observe)s)
+TERMINAL=(%(python)s -IS -c 'import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))')
 launch()
 {
 	local d=$W/$1 until=() args=()
@@ -99,10 +102,11 @@ class Cell:
                    "\n".join(lines) + "\n", 0o755)
         return str(self.folder / name)
 
-    def sh(self, *lines, het=False, before="", **launch):
+    def sh(self, *lines, het=False, before="", user=clusters.USER, **launch):
         """Run lines; any of them failing is the cell's failure."""
         path = self.script("script", "set -e", before, *lines, **launch)
-        self.done(self.cl.user_run("/bin/bash", path, limit=self.row.limit))
+        self.done(self.cl.user_run("/bin/bash", path, limit=self.row.limit,
+                                   user=user))
 
     def done(self, r):
         if r.rc == 0:
@@ -127,14 +131,14 @@ class Cell:
         self.sh("salloc -Q %s bash %s" % (args, inner), **launch)
 
     def sbatch(self, args, *lines, jobs=1, requeue=None, before="", het=False,
-               **launch):
+               user=clusters.USER, **launch):
         """lines are a batch script; waits for `jobs` jobs of it. requeue: the
         file that says that the first one wants to be requeued."""
         inner = self.script(
             "batch", "trap 'echo $? >$W/rc.$SLURM_JOB_ID' EXIT",
             "set -e", *lines, **launch)
         self.sh("sbatch --parsable -o $W/out.%%j %s %s >$W/job" % (
-            args, inner), before=before, **launch)
+            args, inner), before=before, user=user, **launch)
         job = (self.folder / "job").read_text().split(";")[0].strip()
         if requeue:
             self.requeue(job, requeue)
@@ -214,6 +218,10 @@ def run_cell(column, cl, row, folder):
         cell.found.append("refused:\n%s" % e)
     except Failed as e:
         cell.found.append(str(e))
+    except clusters.Broken:
+        raise
+    except Exception:  # a row's own fault is no reason to lose the others
+        cell.found.append(traceback.format_exc())
     if may_refuse and not cell.found:
         cell.found.append("should be refused: " + may_refuse)
     if not cell.found and not cell.worlds:

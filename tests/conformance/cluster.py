@@ -180,12 +180,12 @@ class Cluster:
     def root_run(self, *argv, limit=30):
         return bounded(self.devcluster("run", "--", *argv), limit)
 
-    def user_run(self, *argv, limit=60):
+    def user_run(self, *argv, limit=60, user=USER):
         """As the user, with an environment of nothing but a login's."""
         return bounded(self.devcluster(
-            "--user", USER, "run", "--", "env", "-i",
+            "--user", user, "run", "--", "env", "-i",
             "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8",
-            "HOME=/nonexistent", "USER=" + USER, "LOGNAME=" + USER,
+            "HOME=/nonexistent", "USER=" + user, "LOGNAME=" + user,
             "SLURM_CONF=%s/etc/slurm.conf" % self.dir, *argv), limit,
             cwd=self.tmp)
 
@@ -201,7 +201,8 @@ class Cluster:
 
     def clear(self):
         """No job of a failed row may disturb the next one."""
-        self.root_run("scancel", "-u", USER)
+        for user in (USER, "root"):
+            self.root_run("scancel", "-u", user)
         return wait_until(30, lambda: self.empty() and self.idle())
 
     def plugin(self, on):
