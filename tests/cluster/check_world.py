@@ -169,9 +169,7 @@ def differences(ranks, args):
 def added(ranks, plain):
     """Names that a launch adds to what a plain srun gives."""
     before = set().union(*(p.env for p in plain))
-    # Slurm 24.11 and later forget every second of these of their own.
-    return sorted(k for k in set().union(*(r.env for r in ranks)) - before
-                  if not k.startswith("_SLURM_SPANK_OPTION_"))
+    return sorted(set().union(*(r.env for r in ranks)) - before)
 
 
 def wrong_names(ranks, plain, args):

@@ -320,13 +320,6 @@ ranks()
 		"no effect without --ddp-launch"
 }
 
-@test "a heterogeneous step is refused, nothing starts" {
-	fails in_cluster srun -n1 --ddp-launch touch ran : -n1 --ddp-launch \
-		touch ran
-	says "ddp: error: heterogeneous steps are not supported yet"
-	[[ ! -e ran ]]
-}
-
 @test "the exit code of a rank is srun's" {
 	run -7 --separate-stderr in_cluster srun -N2 -n2 --ddp-launch \
 		sh -c 'exit $((RANK * 7))'

@@ -224,7 +224,11 @@ nodes_idle()
 	return 1
 }
 
-all_idle() { [[ $(in_cluster sinfo -h -o %T | sort -u) == idle ]]; }
+# A "planned" node is idle too: backfill has a waiting job in mind for it.
+all_idle()
+{
+	[[ $(in_cluster sinfo -h -o %T | sed 's/^planned$/idle/' | sort -u) == idle ]]
+}
 
 # logs_clean: no daemon and no step died or says that it is broken.
 logs_clean()
