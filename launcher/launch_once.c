@@ -62,16 +62,15 @@ static socklen_t address(const struct launch_step *s, const char *question,
 			   (size_t)n);
 }
 
-/* "P" and the plan, or "E" and why there is none, from the other side. */
-static char *take_answer(char *text, struct ddp_err *err)
+/* "P" and the plan, or "E" and why there is none; why_not if neither. */
+static char *take_answer(char *text, const char *why_not, struct ddp_err *err)
 {
 	if (text && text[0] == ANSWER_PLAN) {
 		memmove(text, text + 1, strlen(text));
 		return text;
 	}
-	ddp_err_set(err, DDP_ESYS, "%s", text && text[0] == ANSWER_ERROR ? text + 1 :
-		    "Slurm's library could not read the configuration of this "
-		    "node (see its message above); use --master-addr=ADDR");
+	ddp_err_set(err, DDP_ESYS, "%s",
+		    text && text[0] == ANSWER_ERROR ? text + 1 : why_not);
 	free(text);
 	return NULL;
 }
@@ -83,6 +82,10 @@ static char *take_answer(char *text, struct ddp_err *err)
 static char *ask_child(char *(*make)(void *, struct ddp_err *), void *arg,
 		       struct ddp_err *err)
 {
+	/* Slurm's library ends the process where it finds no slurm.conf. */
+	const char *why_not = "Slurm's library could not read the "
+		"configuration of this node (see its message above); use "
+		"--master-addr=ADDR";
 	int fds[2];
 	pid_t pid;
 	char *text;
@@ -99,14 +102,20 @@ static char *ask_child(char *(*make)(void *, struct ddp_err *), void *arg,
 		_exit(rc || ddp_io_write_all(fds[1], plan ? plan : err->text));
 	}
 	close(fds[1]);
-	text = pid > 0 ? ddp_io_read_all(fds[0], DDP_PLAN_MAX, ANSWER_MS) : NULL;
+	text = pid > 0 ? ddp_io_read_all(fds[0], DDP_PLAN_MAX, ANSWER_MS) :
+		NULL;
 	close(fds[0]);
-	if (pid > 0) {
-		if (!text)
-			kill(pid, SIGKILL);
-		(void)ddp_io_wait(pid, NULL);
+	if (pid < 0) {
+		ddp_err_set(err, DDP_ESYS, "fork: %s", strerror(errno));
+		return NULL;
 	}
-	return take_answer(text, err);
+	if (!text) {	/* not even the end of the stream */
+		why_not = "slurmctld did not answer in time; is it running? "
+			"(scontrol ping)";
+		kill(pid, SIGKILL);
+	}
+	(void)ddp_io_wait(pid, NULL);
+	return take_answer(text, why_not, err);
 }
 
 static bool same_user(int fd)
@@ -223,7 +232,7 @@ char *launch_once(const struct launch_step *s, const char *question,
 	if (bind(fd, (struct sockaddr *)&un, len) || listen(fd, 4096)) {
 		close(fd);
 		text = ask_sibling(&un, len);
-		return text ? take_answer(text, err) :
+		return text ? take_answer(text, "", err) :
 			ask_child(make, arg, err);
 	}
 	text = ask_child(make, arg, err);

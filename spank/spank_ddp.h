@@ -112,9 +112,11 @@ int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);
  * spank_verify.c: watch the calling process until it has become the user's
  * program and compare its environment with the plan's; a difference is
  * reported and the process killed. For hosts where a TaskProlog can change
- * the environment after us. Returns 0, or -1 with *err.
+ * the environment after us. command: what Slurm will exec; a program that it
+ * starts in its own place is not judged. A program that is over within
+ * milliseconds may go unseen. Returns 0, or -1 with *err.
  */
 int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
-		     const char *node, struct ddp_err *err);
+		     const char *command, struct ddp_err *err);
 
 #endif

@@ -124,6 +124,19 @@ void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan)
 		(void)ddp_text_u32(restart, 0, UINT32_MAX, &plan->restart);
 }
 
+/* The id that tasks see as SLURM_JOB_ID: in a heterogeneous job that of its
+ * first component, whichever one runs this step. */
+static uint32_t visible_job(uint32_t job)
+{
+	uint32_t jobs[DDP_HET_MAX];
+	unsigned n = ddp_compat_het_jobs(jobs);
+
+	for (unsigned i = 0; i < n; i++)
+		if (jobs[i] == job)
+			return jobs[0];
+	return job;
+}
+
 static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
 		     struct ddp_compat_step *step, struct ddp_err *err)
 {
@@ -147,6 +160,7 @@ static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
 	ddp_srun_pool(state, &set);
 	if (ddp_master_choose(plan, &set, true, err))
 		return -1;
+	plan->job = visible_job(plan->job);
 	return ddp_site_check(&state->site, plan->given, plan->port, err);
 }
 

@@ -72,6 +72,8 @@ static int get_facts(spank_t sp, struct facts *f, struct ddp_err *err)
 	f->local = (uint32_t)local;
 	if (!env_u32(sp, "SLURM_PROCID", &f->shown))
 		f->shown = f->rank;
+	/* In a heterogeneous job the first component's, as tasks see it. */
+	(void)env_u32(sp, "SLURM_JOB_ID", &f->job);
 	return 0;
 }
 
@@ -80,8 +82,7 @@ static int globalize(spank_t sp, struct facts *f,
 		     const struct ddp_layout *l, struct ddp_err *err)
 {
 	if (!env_u32(sp, "SLURM_PROCID", &f->rank) ||
-	    !env_u32(sp, "SLURM_NODEID", &f->node) ||
-	    !env_u32(sp, "SLURM_JOB_ID", &f->job))
+	    !env_u32(sp, "SLURM_NODEID", &f->node))
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	f->nnodes = l->nnodes;
@@ -214,7 +215,8 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	    ESPANK_SUCCESS)
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	if (t->plan.verify || ddp_compat_task_prolog())
-		return ddp_verify_start(&t->plan, &t->r, f->name, err);
+		return ddp_verify_start(&t->plan, &t->r, argc ? argv[0] : "",
+					err);
 	return 0;
 }
 
@@ -234,10 +236,12 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 		return;
 	(void)spank_unsetenv(sp, DDP_HET_ENV);
 	ddp_spank_options_unset(sp);
-	if (rc || carry_out(sp, state, &f, t, text, &err))
-		refuse(&f, &err);
+	if (!rc)
+		rc = carry_out(sp, state, &f, t, text, &err);
 	free(text);
 	ddp_plan_clear(&t->plan);
+	if (rc)
+		refuse(&f, &err);
 }
 
 /* Does the first MiB of the file contain the word anywhere? */

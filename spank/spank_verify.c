@@ -30,7 +30,7 @@
 struct watch {
 	const struct ddp_plan *plan;
 	const struct ddp_rank *r;
-	const char *node;
+	const char *prog;	/* what Slurm will exec: its last component */
 	pid_t pid;
 	int proc;	/* /proc/PID of the task: cannot become another's */
 	char *env;
@@ -64,27 +64,58 @@ static int compare(void *arg, const struct ddp_var *v)
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": "
 		"%s is %s in the program's environment, the launch set %s; "
 		"a TaskProlog changes it: take it out there, or use "
-		"--ddp-launch=off\n", w->node, w->r->rank, v->name,
+		"--ddp-launch=off\n", w->r->nodename, w->r->rank, v->name,
 		has ? ddp_text_safe(has, shown, sizeof(shown)) : "missing",
 		v->value);
 	return 0;
 }
 
-/* /proc/PID/environ; empty for a moment after an exec. */
-static int read_environ(struct watch *w)
+/* A file of /proc/PID into buf, always terminated; its length, or -1. */
+static ssize_t read_file(const struct watch *w, const char *name, char *buf,
+			 size_t size)
 {
+	size_t used = 0;
 	ssize_t n = 0;
-	int fd = openat(w->proc, "environ", O_RDONLY | O_CLOEXEC);
+	int fd = openat(w->proc, name, O_RDONLY | O_CLOEXEC);
 
-	w->len = 0;
 	if (fd < 0)
 		return -1;
-	while (w->len < ENVIRON_MAX &&
-	       (n = read(fd, w->env + w->len, ENVIRON_MAX - w->len)) > 0)
-		w->len += (size_t)n;
+	while (used + 1 < size &&
+	       (n = read(fd, buf + used, size - 1 - used)) > 0)
+		used += (size_t)n;
 	close(fd);
-	w->env[w->len] = '\0';
-	return n < 0 ? -1 : 0;
+	buf[used] = '\0';
+	return n < 0 ? -1 : (ssize_t)used;
+}
+
+/*
+ * Does the process still run what Slurm started? A script has its
+ * interpreter, and an argument of that, before its own name. Programs such
+ * as env exec others, whose environment is their affair.
+ */
+static bool is_first_program(const struct watch *w)
+{
+	char text[4096];
+	ssize_t len = read_file(w, "cmdline", text, sizeof(text));
+	ssize_t p = 0;
+
+	for (unsigned i = 0; i < 3 && p < len; i++) {
+		const char *base = strrchr(text + p, '/');
+
+		if (!strcmp(base ? base + 1 : text + p, w->prog))
+			return true;
+		p += (ssize_t)strlen(text + p) + 1;
+	}
+	return false;
+}
+
+/* The environment of the first program; w->len 0 if that cannot be had. */
+static int read_environ(struct watch *w)
+{
+	ssize_t len = read_file(w, "environ", w->env, ENVIRON_MAX + 1);
+
+	w->len = len > 0 ? (size_t)len : 0;
+	return len < 0 ? -1 : 0;
 }
 
 /* Blocks until the task's end of the pipe is gone: exec or death. */
@@ -131,7 +162,7 @@ static void __attribute__((noreturn)) watch_run(struct watch *w, int fd)
 			break;
 		nanosleep(&pause, NULL);
 	}
-	if (w->len) {
+	if (w->len && is_first_program(w)) {
 		(void)ddp_env_each(w->plan, w->r, compare, w);
 		if (w->wrong)
 			end_task(w);
@@ -172,10 +203,11 @@ static void __attribute__((noreturn)) watch_child(struct watch *w, int fd)
 }
 
 int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
-		     const char *node, struct ddp_err *err)
+		     const char *command, struct ddp_err *err)
 {
-	struct watch w = { .plan = plan, .r = r, .node = node,
-			   .pid = getpid(), .proc = -1 };
+	const char *base = strrchr(command, '/');
+	struct watch w = { .plan = plan, .r = r,
+			   .prog = base ? base + 1 : command, .pid = getpid(), .proc = -1 };
 	int fds[2] = { -1, -1 };
 	pid_t child = -1;
 
