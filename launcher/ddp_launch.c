@@ -331,13 +331,43 @@ static void speak(const struct launch *l, const struct ddp_task *t)
 		ddp_explain(&t->plan, l->step.nodes, &ops);
 }
 
+/*
+ * Look the program up in PATH and exec it, as Slurm does: unlike execvp()
+ * without handing a file that is no program to a shell. Returns the errno.
+ */
+static int exec_path(char **argv)
+{
+	const char *path = getenv("PATH");
+	char full[4096];
+	int error = ENOENT;
+
+	if (strchr(argv[0], '/')) {
+		execv(argv[0], argv);
+		return errno;
+	}
+	for (const char *p = path ? path : ""; *p;) {
+		size_t len = strcspn(p, ":");
+		int n = snprintf(full, sizeof(full), "%.*s/%s",
+				 len ? (int)len : 1, len ? p : ".", argv[0]);
+
+		if (n > 0 && (size_t)n < sizeof(full)) {
+			execv(full, argv);
+			if (errno != ENOENT && errno != ENOTDIR)
+				error = errno;
+			if (errno != ENOENT && errno != ENOTDIR &&
+			    errno != EACCES)
+				return errno;
+		}
+		p += p[len] ? len + 1 : len;
+	}
+	return error;
+}
+
 /* Never returns: the program, or the errno why there is none. */
 static void __attribute__((noreturn)) become(char **argv)
 {
-	int error;
+	int error = exec_path(argv);
 
-	execvp(argv[0], argv);
-	error = errno;
 	fprintf(stderr, LAUNCH_MSG "error: %s: %s\n", argv[0],
 		strerror(error));
 	exit(error);

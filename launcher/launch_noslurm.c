@@ -24,9 +24,10 @@ char *launch_slurm_plan(struct ddp_plan *plan, const struct launch_step *s,
 		ddp_err_set(err, DDP_EINVAL, "this ddp-launch was built "
 			"without Slurm and cannot know %s; start the step "
 			"with \"srun --ddp-launch\" (the plugin hands it "
-			"over), or use --master-addr=ADDR",
-			plan->layout.nnodes ? "the address of rank 0's node" :
-			"in which order this step's ranks lie on its nodes");
+			"over)%s", plan->layout.nnodes ?
+			"the address of rank 0's node" : "in which order this "
+			"step's ranks lie on its nodes", plan->layout.nnodes ?
+			", or use --master-addr=ADDR" : "");
 		return NULL;
 	}
 	if (!plan->addr[0])

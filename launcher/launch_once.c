@@ -31,6 +31,9 @@
 #define SERVE_MS 60000
 #define ERROR_MS 2000
 
+/* More descriptors than this are not looked for. */
+#define FDS_MAX 65536
+
 /* The first byte of an answer. */
 #define ANSWER_PLAN 'P'
 #define ANSWER_ERROR 'E'
@@ -165,9 +168,13 @@ static void __attribute__((noreturn)) serve(int fd, struct answer *a)
 		  .events = POLLIN } };
 	int null = open("/dev/null", O_RDWR);
 
-	/* The program's own streams must be able to end. */
+	/* Whatever the program has open must be able to end without us. */
 	for (int i = 0; null >= 0 && i < 3; i++)
 		(void)dup2(null, i);
+	for (long i = 3, end = sysconf(_SC_OPEN_MAX); i < end && i < FDS_MAX;
+	     i++)
+		if (i != fd && i != p[1].fd)
+			close((int)i);
 	if (p[1].fd < 0)	/* gone already, or a kernel before 5.3 */
 		_exit(0);
 	while (a->siblings) {

@@ -204,6 +204,12 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	    check_plan(f, &t->plan, err) ||
 	    ddp_site_check(&state->site, t->plan.given, t->plan.port, err))
 		return -1;
+	/* Where srun's plan reached one component only, the others need the
+	 * launcher: without it all refuse, not half a world. */
+	if (t->plan.het && access(state->site.launcher, X_OK))
+		return ddp_err_set(err, DDP_ESYS, "heterogeneous step: %s is "
+			"not there; install it, or name it by launcher= in "
+			"plugstack.conf", state->site.launcher);
 	t->r.rank = f->rank;
 	t->r.local = f->local;
 	t->r.node = f->node;

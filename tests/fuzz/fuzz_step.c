@@ -15,6 +15,20 @@ static const char *const names[] = { "SLURM_JOB_ID", "SLURM_STEP_ID",
 
 #define NAMES (sizeof(names) / sizeof(names[0]))
 
+/* setenv() never frees what it replaces; putenv() leaves that to us. */
+static void set(unsigned i, const char *value)
+{
+	static char *kept[NAMES];
+	char *now = NULL;
+
+	if (!strcmp(value, "-"))
+		unsetenv(names[i]);
+	else if (asprintf(&now, "%s=%s", names[i], value) < 0 || putenv(now))
+		abort();
+	free(kept[i]);
+	kept[i] = now;
+}
+
 static void check(const struct launch_step *s)
 {
 	struct ddp_layout l;
@@ -44,10 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		next = p + strcspn(p, "\n");
 		if (*next)
 			*next++ = '\0';
-		if (strcmp(p, "-"))
-			setenv(names[i], p, 1);
-		else
-			unsetenv(names[i]);
+		set(i, p);
 	}
 	if (!launch_step_read(&s, &err))
 		check(&s);
