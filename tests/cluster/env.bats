@@ -320,6 +320,22 @@ ranks()
 		"no effect without --ddp-launch"
 }
 
+@test "a --task-prolog where the site has none: no rank goes on with its RANK" {
+	printf '#!/bin/sh\necho export RANK=77\n' >task-prolog
+	chmod 755 task-prolog
+	run --separate-stderr in_cluster srun -N2 -n2 \
+		--task-prolog="$PWD/task-prolog" --ddp-launch \
+		sh -c 'sleep 2; touch "$0/survived"' "$DIR"
+	((status == 137))
+	says "RANK is 77 in the program's environment"
+	[[ ! -e $DIR/survived ]]
+	export SLURM_TASK_PROLOG=$PWD/task-prolog
+	run --separate-stderr in_cluster srun -N2 -n2 --ddp-launch \
+		sh -c 'sleep 2; touch "$0/survived"' "$DIR"
+	((status == 137))
+	[[ ! -e $DIR/survived ]]
+}
+
 @test "the exit code of a rank is srun's" {
 	run -7 --separate-stderr in_cluster srun -N2 -n2 --ddp-launch \
 		sh -c 'exit $((RANK * 7))'
