@@ -50,6 +50,11 @@ launch()
 }
 """
 
+WORDS = """OPTS=(%s)
+SHIM=(%s)
+RUN=("${SHIM[@]}" "${OBSERVE[@]}")
+"""
+
 
 class Cell:
     def __init__(self, column, cl, row, folder):
@@ -94,8 +99,8 @@ class Cell:
             "conf": self.cl.dir + "/etc/slurm.conf",
             "names": " ".join(map(shlex.quote, self.names[1:])),
             "observe": self.cl.tmp + "/observe.py"}
-        return text + "OPTS=(%s)\nSHIM=(%s)\nRUN=(\"${SHIM[@]}\" \"${OBSERVE[@]}\")\n" % (
-            " ".join(map(shlex.quote, opts)), " ".join(map(shlex.quote, shim)))
+        return text + WORDS % (" ".join(map(shlex.quote, opts)),
+                               " ".join(map(shlex.quote, shim)))
 
     def script(self, name, *lines, **launch):
         self.write(name, "#!/bin/bash\n" + self.preamble(**launch) +

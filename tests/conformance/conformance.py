@@ -12,7 +12,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -75,8 +74,8 @@ class Table:
         wide = max(len(r.name) for r in self.rows)
         head = ["%s %s" % c for c in self.columns]
         cols = [max(8, len(h)) for h in head]
-        line = "  ".join([" " * wide] + [h.ljust(w) for h, w in zip(head, cols)])
-        yield line.rstrip()
+        names = [h.ljust(w) for h, w in zip(head, cols)]
+        yield "  ".join([" " * wide] + names).rstrip()
         for r in self.rows:
             marks = [self.mark(r, c).ljust(w)
                      for c, w in zip(self.columns, cols)]
@@ -126,7 +125,7 @@ class Table:
             say("    ... and %d more" % (len(lines) - 24))
 
 
-# --- one Slurm -----------------------------------------------------------------------
+# --- one Slurm ---------------------------------------------------------------
 
 def here_version():
     out = clusters.bounded(["slurmd", "-V"], 10).out
@@ -235,18 +234,22 @@ class Runner:
         if state == "FAIL":
             say("\n".join("      " + t[:200]
                           for t in details.splitlines()[:6]))
+            self.keep_failure(column, cl, folder, i)
             if not cl.clear():
                 raise clusters.Broken("after row %s the cluster is not idle: "
                                       "%s" % (row.name, cl.states()))
         elif state == "ok" and row.name in MUTATED and \
                 column[1] == self.table.columns[0][1]:
             self.keep(row, it)
-        if state == "FAIL" and self.args.keep:
-            shutil.copytree(folder, "%s/%s-%s-%d" % (
-                self.args.keep, column[0], cl.version, i))
-            shutil.copytree(cl.dir + "/log", "%s/log-%s-%s-%d" % (
-                self.args.keep, column[0], cl.version, i))
         shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_failure(self, column, cl, folder, i):
+        if not self.args.keep:
+            return
+        to = pathlib.Path(self.args.keep,
+                          "%s-%s-%d" % (column[0], cl.version, i))
+        shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.part"))
+        shutil.copytree(cl.dir + "/log", to / "log")
 
     def keep(self, row, it):
         nodes = cell.expect.parse_nodes(it.cl.nodes_text)
@@ -269,7 +272,7 @@ class Runner:
             ("FAIL" if wrong else "ok", name, "\n".join(wrong)))
 
 
-# --- the rest -------------------------------------------------------------------------
+# --- the rest ----------------------------------------------------------------
 
 def mutation_run(table, worlds):
     start = time.monotonic()
@@ -318,6 +321,8 @@ def parse_args():
                    help="write the worlds of the mutation run there")
     p.add_argument("--keep", metavar="DIR",
                    help="copy a failing cell's folder there")
+    p.add_argument("--results", metavar="FILE",
+                   help="also write one line a result there")
     p.add_argument("--list", action="store_true", help="print the rows")
     args = p.parse_args()
     if not set(args.columns) <= set(COLUMNS):
@@ -335,8 +340,24 @@ def selected_rows(args):
     return rows
 
 
-def closing(table):
+def write_results(table, path):
+    """One line a result for run-tests: state, name, reason; tabs between."""
+    with open(path, "w") as f:
+        for r in table.rows:
+            for c in table.columns:
+                state, details = table.cells.get((r.name, c),
+                                                 ("FAIL", "not run"))
+                f.write("%s\t%s, %s %s\t%s\n" % (
+                    (state, r.name) + c +
+                    (details.replace("\n", " ")[:200],)))
+        for state, what, details in table.extra:
+            f.write("%s\t%s\t\n" % (state, what))
+
+
+def closing(table, results=None):
     table.print()
+    if results:
+        write_results(table, results)
     states = list(table.states())
     failed = states.count("FAIL")
     passed = states.count("ok") + states.count("refuses")
@@ -384,7 +405,7 @@ def main():
         record(args.record, table.worlds)
     mutation_run(table, table.worlds or mutate.load(RECORDS))
     port_simulation(table)
-    return closing(table)
+    return closing(table, args.results)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def endpoint(addr, port):
     return "[%s]:%s" % (addr, port) if ":" in addr else "%s:%s" % (addr, port)
 
 
-# --- the facts themselves ------------------------------------------------------
+# --- the facts themselves ----------------------------------------------------
 
 class World:
     """The step as its tasks describe it together. A "place" is one node in
@@ -209,7 +209,7 @@ def wrong_layout(w, layout):
             layout)
 
 
-# --- ports ----------------------------------------------------------------------
+# --- ports -------------------------------------------------------------------
 
 def wrong_port(text, facts, asked):
     """Why nobody may be given this port; None if it is fine."""
@@ -228,7 +228,7 @@ def wrong_port(text, facts, asked):
     return None
 
 
-# --- variables ------------------------------------------------------------------
+# --- variables ---------------------------------------------------------------
 
 def threads(w, r):
     """Cores of the rank's CPU set; one that nothing bound shares the node's

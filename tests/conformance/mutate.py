@@ -192,7 +192,7 @@ def run(worlds, say=print):
     return caught, total, missed
 
 
-# --- recorded worlds ----------------------------------------------------------------
+# --- recorded worlds ---------------------------------------------------------
 
 KEEP = re.compile(r"SLURM_(PROCID|LOCALID|NODEID|GTIDS|JOB_ID|STEP_ID|"
                   r"STEP_NUM_TASKS|JOB_ID_HET_GROUP_\d+)$|SLURMD_NODENAME$")

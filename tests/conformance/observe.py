@@ -51,8 +51,8 @@ def observation():
 
 def write(folder, seen):
     env = dict(seen["environ"])
-    name = ".".join([env.get("SLURM_JOB_ID", "x"), env.get("SLURM_STEP_ID", "x"),
-                     env.get("SLURM_PROCID", "x"), str(os.getpid())])
+    ids = [env.get("SLURM_" + n, "x") for n in ("JOB_ID", "STEP_ID", "PROCID")]
+    name = ".".join(ids + [str(os.getpid())])
     path = os.path.join(folder, name)
     with open(path + ".part", "w") as f:
         json.dump(seen, f)

@@ -40,7 +40,7 @@ FORMULAS = {
 }
 
 
-# --- which steps run at once: N triples (job, step, restart) -----------------------
+# --- which steps run at once: N triples (job, step, restart) -----------------
 
 def consecutive(rng):
     first = rng.randrange(1, MAX_JOB - N)
@@ -114,7 +114,7 @@ PATTERNS = [
 ]
 
 
-# --- ours ----------------------------------------------------------------------------
+# --- ours --------------------------------------------------------------------
 
 def build(folder):
     """The product's core and port_table.c into a program."""
