@@ -24,6 +24,8 @@ setup_file()
 {
 	local port n addr
 	[[ $EUID == 0 ]] || skip "needs root: it starts slurmds"
+	[[ -z ${DDP_ROOT:-} ]] ||
+		skip "devcluster --root gives the cluster an /etc/hosts of its own"
 	cluster_init
 	export HOLD=$CLUSTER_DIR.hosts
 	mkdir "$HOLD"

@@ -188,8 +188,9 @@ assert host[0] == host[2] != host[1] == host[3], host
 }
 
 @test "--export=NONE" {
+	# There may be no PATH then.
 	launch --export=NONE -N2 -n3 "$CLUSTER_DIR/bin/ddp-launch" \
-		sh -c "$RANK_DUMP" "$DIR"
+		/bin/sh -c "$RANK_DUMP" "$DIR"
 	world "$DIR" --count 3
 }
 
