@@ -130,10 +130,13 @@ int ddp_compat_node_conf(const char *name, struct ddp_compat_node *node,
 int ddp_compat_master_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 			   struct ddp_err *err)
 {
+	bool given = plan->given & (1U << DDP_OPT_MASTER_ADDR);
 	struct ddp_compat_node node;
 	char name[256], shown[64];
 
-	if (plan->given & (1U << DDP_OPT_MASTER_ADDR))
+	/* The nodes refuse a loopback address unless all are rank 0's host. */
+	if (given && (plan->layout.nnodes < 2 ||
+		      !ddp_text_is_loopback(plan->addr)))
 		return 0;
 	if (ddp_compat_node_name(nodes, plan->layout.first, name, sizeof(name),
 				 err))
@@ -145,13 +148,15 @@ int ddp_compat_master_addr(struct ddp_plan *plan, const char *nodes, bool rpc,
 		  ddp_compat_node_conf(name, &node, NULL) &&
 		  ddp_compat_node(name, &node, err))
 		return -1;
-	if (!ddp_text_is_addr(node.addr))
+	if (!given && !ddp_text_is_addr(node.addr))
 		return ddp_err_set(err, DDP_EINVAL, "NodeAddr \"%s\" of node "
 			"%s is no address; use --ddp-master-addr=ADDR",
 			ddp_text_safe(node.addr, shown, sizeof(shown)), name);
 	if (!ddp_text_is_addr(node.host) ||
 	    ddp_text_copy(plan->host, sizeof(plan->host), node.host))
 		plan->host[0] = '\0';
+	if (given)
+		return 0;
 	return ddp_text_copy(plan->addr, sizeof(plan->addr), node.addr);
 }
 

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -99,10 +100,13 @@ static char *ask_child(char *(*make)(void *, struct ddp_err *), void *arg,
 	}
 	pid = fork();
 	if (!pid) {
-		char *plan = make(arg, err);
-		int rc = ddp_io_write_all(fds[1], plan ? "P" : "E");
+		char *plan;
 
-		_exit(rc || ddp_io_write_all(fds[1], plan ? plan : err->text));
+		/* Whoever ends the waiting ends the asking. */
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		plan = make(arg, err);
+		_exit(ddp_io_write_all(fds[1], plan ? "P" : "E") ||
+		      ddp_io_write_all(fds[1], plan ? plan : err->text));
 	}
 	close(fds[1]);
 	text = pid > 0 ? ddp_io_read_all(fds[0], DDP_PLAN_MAX, ANSWER_MS) :

@@ -296,15 +296,15 @@ int ddp_srun_user_init(spank_t sp, struct ddp_spank *state)
 	char **argv = NULL;
 	int argc = 0, rc;
 
-	if (state->options.mode == DDP_MODE_OFF)
-		return launch_off();
 	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS) {
 		slurm_spank_log(DDP_MSG "error: srun does not know its step");
 		return -1;
 	}
+	if (!ddp_compat_step_is_normal(step))	/* salloc's interactive one */
+		return 0;
 	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
 		argc = 0;
-	if (!ddp_compat_step_is_normal(step) || is_mpi_daemon(argc, argv))
+	if (state->options.mode == DDP_MODE_OFF || is_mpi_daemon(argc, argv))
 		return launch_off();
 	ddp_cmdline_read(argc);
 	rc = state->components > 1 ? ddp_het_launch(sp, state, &err) :
