@@ -28,7 +28,7 @@ struct launch_step {
 	const char *nodes;	/* SLURM_STEP_NODELIST */
 	const char *nodename;	/* SLURMD_NODENAME */
 	pid_t stepd;	/* slurmstepd, if it is among the ancestors, or 0 */
-	bool seen;	/* it is, and its title was understood */
+	bool seen;	/* it is, and what it says of the step is known */
 	bool het;	/* one component of several */
 	bool arbitrary;	/* the order of ranks is the user's */
 };

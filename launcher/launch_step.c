@@ -2,8 +2,10 @@
 /*
  * Slurm's variables can be stale: a batch script started from inside a task
  * inherits that task's SLURM_STEP_*, and a heterogeneous step looks like any
- * other. The title of slurmstepd ("slurmstepd: [12.0]", "[12.0+1]",
- * "[12.batch]") tells, where this process can see it.
+ * other. The title of slurmstepd ("slurmstepd: [12.0]", "[12.batch]") tells
+ * the first, where this process can see it. Components are in the title
+ * ("[12.0+1]") of some releases only (not of 26.05), but in the name of
+ * slurmstepd's socket ("…/NODE_12.0.1") of all.
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -84,6 +86,33 @@ static pid_t find_stepd(char *id, size_t size)
 	return 0;
 }
 
+/*
+ * Is the socket of this step's slurmstepd there, and does its name have a
+ * component? 1: a plain step, 2: a component, 0: no such socket in sight.
+ */
+static int find_socket(const struct launch_step *s)
+{
+	FILE *f = fopen("/proc/net/unix", "re");
+	char want[320], line[1024];
+	int kind = 0;
+	size_t n;
+
+	if (!f)
+		return 0;
+	n = (size_t)snprintf(want, sizeof(want), "/%s_%u.%u", s->nodename,
+			     s->job, s->step);
+	while (n < sizeof(want) && fgets(line, sizeof(line), f)) {
+		const char *at = strstr(line, want);
+
+		if (at && at[n] == '.')
+			kind = 2;
+		else if (at && (at[n] == '\n' || at[n] == '\0') && !kind)
+			kind = 1;
+	}
+	fclose(f);
+	return kind;
+}
+
 int launch_step_title(struct launch_step *s, char *id, struct ddp_err *err)
 {
 	char *step = strchr(id, '.');
@@ -156,6 +185,11 @@ int launch_step_read(struct launch_step *s, struct ddp_err *err)
 	}
 	if (getenv("SLURM_HET_SIZE"))
 		s->het = true;
+	if (s->seen && !s->het && s->nnodes > 1) {
+		rc = find_socket(s);
+		s->het = rc == 2;
+		s->seen = rc != 0;	/* unknown: slurmctld decides */
+	}
 	if (s->procid >= s->ntasks || s->nodeid >= s->nnodes)
 		return ddp_err_set(err, DDP_EINCONS, "Slurm's variables "
 			"contradict each other: task %u of %u, node %u of %u",
