@@ -13,7 +13,10 @@ load launch
 setup_file()
 {
 	# Heterogeneous jobs wait for the backfill scheduler.
-	launch_up --nodes 3 --gpus 0 --conf SchedulerParameters=bf_interval=1
+	# Small job ids are those of every other fresh cluster on this machine,
+	# and ddp-launch takes the port that follows from them unseen.
+	launch_up --nodes 3 --gpus 0 --conf SchedulerParameters=bf_interval=1 \
+		--conf "FirstJobId=$((RANDOM + 1000))"
 }
 
 teardown_file() { launch_down; }

@@ -13,7 +13,10 @@ load launch
 
 setup_file()
 {
-	launch_up --nodes 4 --gpus 0
+	# Small job ids are those of every other fresh cluster on this machine,
+	# and ddp-launch takes the port that follows from them unseen.
+	launch_up --nodes 4 --gpus 0 \
+		--conf "FirstJobId=$((RANDOM + 1000))"
 	cp "$CLUSTER_DIR/etc/plugstack.conf" "$CLUSTER_TMP/plugstack.on"
 }
 
