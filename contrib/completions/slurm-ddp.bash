@@ -17,7 +17,8 @@ _ddp_values()
 {
 	case $1 in
 	--ddp-launch) echo full stateless off ;;
-	--ddp-frameworks) echo torch jax torch,jax ;;
+	--ddp-frameworks) echo torch jax torch,jax horovod deepspeed accelerate \
+		lightning tf ;;
 	--ddp-master-port | --ddp-master-addr) echo auto ;;
 	--ddp-iface)
 		echo none auto
