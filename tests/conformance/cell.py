@@ -168,8 +168,10 @@ class Cell:
             raise Failed("the requeued job is not pending")
         for p in self.folder.glob("rc.*"):
             p.unlink()
-        # Slurm holds it back until the old credential is out of date.
-        self.cl.root_run("scontrol", "update", "JobId=" + job, "StartTime=now")
+        # Slurm would hold it back for two minutes, until the revoked credential
+        # is out of date; one made in a later second is enough.
+        self.cl.root_run("scontrol", "update", "JobId=" + job,
+                         "StartTime=now+3")
 
     def outputs(self):
         return "\n".join(p.read_text(errors="replace")[-1500:]
