@@ -191,6 +191,13 @@ class Cell:
         self.found += ["%s: %s" % (world, d)
                        for d in expect.judge(seen, nodes, asked)]
 
+    def without(self, world):
+        """For judge(plain=): what a step without a launch has seen."""
+        seen = expect.read(self.folder / world)
+        if len(seen) != 1:
+            raise Failed("the step without a launch was not seen")
+        return beside_slurm(seen[0])
+
     def value(self, world, name, rank="0"):
         for seen in self.worlds[world][0]:
             env = dict(seen["environ"])
@@ -236,8 +243,13 @@ def run_cell(column, cl, row, folder):
     return ("FAIL" if cell.found else "ok"), "\n".join(cell.found), cell
 
 
+def beside_slurm(seen):
+    """[[name, value]] of a task without a launch, less SLURM_*."""
+    return [kv for kv in seen["environ"] if not kv[0].startswith("SLURM")]
+
+
 def plain_names(cl):
-    """What Slurm itself sets in a task beside SLURM_*: [[name, value]]."""
+    """What any task has here beside SLURM_*."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=cl.tmp))
     folder.chmod(0o777)
     r = cl.user_run("srun", "-n1", PYTHON, "-IS", cl.tmp + "/observe.py",
@@ -245,7 +257,7 @@ def plain_names(cl):
     seen = expect.read(folder)
     if r.rc or len(seen) != 1:
         raise clusters.Broken("a plain srun: " + r.tail())
-    return [kv for kv in seen[0]["environ"] if not kv[0].startswith("SLURM")]
+    return beside_slurm(seen[0])
 
 
 def prepare(cl, shim):

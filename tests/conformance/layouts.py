@@ -418,12 +418,16 @@ def _(c):
              before="export SLURM_EXPORT_ENV=NONE FOO=bar")
 
 
+# A step without a launch, to know what the login environment has.
+PLAIN = 'mkdir -pm 777 $W/plain; srun -n1 "${OBSERVE[@]}" $W/plain'
+
+
 @row("sbatch --export=NONE", limit=90)
 def _(c):
     # Slurm then asks for the user's login environment: root has one.
-    c.sbatch("--export=NONE -N2 -n3 --ntasks-per-node=2", "launch a",
+    c.sbatch("--export=NONE -N2 -n3 --ntasks-per-node=2", PLAIN, "launch a",
              before="export FOO=bar RANK=7", user="root")
-    c.judge("a", count=3)
+    c.judge("a", count=3, plain=c.without("plain"))
 
 
 @row("sbatch --export=NIL", limit=90)
@@ -440,8 +444,8 @@ def _(c):
 def _(c):
     # 26.05 asks for the login environment here too.
     c.sbatch("--export=ALL,RANK=55,FOO=x -N2 -n3 --ntasks-per-node=2",
-             "launch a", user="root")
-    c.judge("a", count=3, user={"FOO": "x"})
+             PLAIN, "launch a", user="root")
+    c.judge("a", count=3, user={"FOO": "x"}, plain=c.without("plain"))
 
 
 @row("inherited values", ci=True)
