@@ -78,11 +78,13 @@ int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err)
 		rc = ddp_master_choose(&plan, &set, false, err);
 	if (!rc)
 		rc = ddp_site_check(&state->site, plan.given, plan.port, err);
-	if (!rc && (text = ddp_plan_format(&plan, err)))
-		rc = setenv(DDP_HET_ENV, text, 1);
+	text = rc ? NULL : ddp_plan_format(&plan, err);
+	if (text && setenv(DDP_HET_ENV, text, 1))
+		rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	for (unsigned i = 0; !rc && text && ddp_env_sentinels[i]; i++)
-		if (!getenv(ddp_env_sentinels[i]))
-			rc = setenv(ddp_env_sentinels[i], DDP_SENTINEL, 1);
+		if (!getenv(ddp_env_sentinels[i]) &&
+		    setenv(ddp_env_sentinels[i], DDP_SENTINEL, 1))
+			rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	free(text);
 	ddp_plan_clear(&plan);
 	return rc || !text ? -1 : 0;
