@@ -218,3 +218,38 @@ void slurm_free_node_info_msg(node_info_msg_t *msg)
 {
 	(void)msg;
 }
+
+/*
+ * The configuration knows no node. Without these, libslurm would look for a
+ * slurm.conf on the network, for a minute.
+ */
+char *slurm_conf_get_hostname(const char *name);
+char *slurm_conf_get_nodeaddr(const char *host);
+char *slurm_conf_get_aliases(const char *host);
+int slurm_conf_get_addr(const char *name, slurm_addr_t *addr, uint16_t flags);
+
+char *slurm_conf_get_hostname(const char *name)
+{
+	(void)name;
+	return NULL;
+}
+
+char *slurm_conf_get_nodeaddr(const char *host)
+{
+	(void)host;
+	return NULL;
+}
+
+char *slurm_conf_get_aliases(const char *host)
+{
+	(void)host;
+	return NULL;
+}
+
+int slurm_conf_get_addr(const char *name, slurm_addr_t *addr, uint16_t flags)
+{
+	(void)name;
+	(void)addr;
+	(void)flags;
+	return -1;
+}
