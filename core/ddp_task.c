@@ -154,8 +154,6 @@ static int set_var(void *arg, const struct ddp_var *v)
 int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		   struct ddp_err *err)
 {
-	char *text;
-
 	if (find_iface(t, err))
 		return -1;
 	if (!t->again && (check_loopback(t, err) || check_ports(t, ops, err)))
@@ -164,15 +162,11 @@ int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 	t->r.gpus = count_gpus(ops);
 	if (!t->again)
 		hint_gpus(t, ops);
-	if (t->plan.frameworks & DDP_FW_BIT(DDP_FW_TF)) {
-		/* Written twice so that its own message reaches the user. */
-		text = ddp_env_tf(&t->plan, &t->r, err);
-		if (!text)
-			return -1;
-		free(text);
-	}
-	if (ddp_env_each(&t->plan, &t->r, set_var, (void *)ops))
-		return ddp_err_set(err, DDP_ENOMEM, "the environment could "
-				   "not be set");
-	return 0;
+	if (!ddp_env_each(&t->plan, &t->r, set_var, (void *)ops))
+		return 0;
+	ddp_err_set(err, DDP_ENOMEM, "the environment could not be set");
+	/* If it was TF_CONFIG, its own message says more. */
+	if (t->plan.frameworks & DDP_FW_BIT(DDP_FW_TF))
+		free(ddp_env_tf(&t->plan, &t->r, err));
+	return -1;
 }

@@ -13,7 +13,6 @@
 #include "compat/ddp_compat.h"
 #include "core/ddp_io.h"
 #include "core/ddp_master.h"
-#include "core/ddp_probe.h"
 #include "spank/spank_ddp.h"
 
 #include <errno.h>
