@@ -32,13 +32,16 @@ failed()
 	return 1
 }
 
-# listening PORT: somebody does, on any address. Looked up, not tried: a
-# connection without a word would be an error in the daemon's log.
+# listening NAME PORT: somebody does where this daemon is, on any address.
+# Looked up, not tried: a connection without a word would be an error in the
+# daemon's log.
+# shellcheck disable=SC2317 # called through wait_daemon
 listening()
 {
-	awk -v p="$(printf ':%04X$' "$1")" \
+	rec_pid "$1" || return 1
+	awk -v p="$(printf ':%04X$' "$2")" \
 		'$2 ~ p && $4 == "0A" { found = 1 } END { exit !found }' \
-		/proc/net/tcp /proc/net/tcp6 2>/dev/null
+		"/proc/$REPLY/net/tcp" "/proc/$REPLY/net/tcp6" 2>/dev/null
 }
 
 start_munge()
@@ -128,12 +131,14 @@ start_db()
 
 start_slurmds()
 {
-	local n
+	local n node
 	for ((n = 1; n <= O_nodes; n++)); do
-		rec_pid "slurmd-$NODE_PREFIX$n" ||
-			spawn "slurmd-$NODE_PREFIX$n" \
-				slurmd -D -N "$NODE_PREFIX$n"
+		node=$NODE_PREFIX$n
+		rec_pid "slurmd-$node" && continue
+		set_enter "$node" || return 1
+		spawn "slurmd-$node" slurmd -D -N "$node"
 	done
+	set_enter
 }
 
 start_dbd()
@@ -141,14 +146,14 @@ start_dbd()
 	rec_pid slurmdbd && return
 	wait_daemon mariadbd 60 test -S "$D/db/sock" || return 1
 	spawn slurmdbd slurmdbd -D
-	wait_daemon slurmdbd 60 listening "$DBD_PORT"
+	wait_daemon slurmdbd 60 listening slurmdbd "$DBD_PORT"
 }
 
 start_ctld()
 {
 	rec_pid slurmctld && return
 	spawn slurmctld slurmctld -D
-	wait_daemon slurmctld 60 listening "$CTLD_PORT"
+	wait_daemon slurmctld 60 listening slurmctld "$CTLD_PORT"
 }
 
 slurm_client()
@@ -203,10 +208,12 @@ wait_ready()
 boot()
 {
 	start_holder || return 1
+	start_net || return 1
+	set_enter || return 1
 	start_munge || return 1
 	start_db || return 1
 	stage "starting mariadbd, slurmdbd and $O_nodes slurmd"
-	start_slurmds
+	start_slurmds || return 1
 	start_dbd || return 1
 	stage "slurmdbd is up, starting slurmctld"
 	start_ctld || return 1

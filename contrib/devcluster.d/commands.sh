@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of other parts
 #
-# up, down, status, env, run.
+# up, down, status, env, run; cut and uncut are in net.sh.
 
 # find_plugin: sets PLUGIN to the .so to load, building it if so wished;
 # empty for none.
@@ -34,14 +34,16 @@ put_file()
 	fi
 }
 
-# put_plugin: the plugin and, from the same build, the programs into D.
+# put_plugin: the plugin and, from the same build, the programs into D. All
+# are programs as they are, none of libtool's scripts: they are linked with no
+# shared library of the build.
 put_plugin()
 {
 	local program build
 	[[ -n $PLUGIN ]] || return 0
 	put_file "$PLUGIN" "$D/plugins/spank_ddp.so"
 	build=${PLUGIN%/.libs/*}
-	for program in ddp-launch ddp-launch-static; do
+	for program in ddp-launch ddp-launch-static "${HELPERS[@]}" ddp-status; do
 		[[ ! -x $build/$program ]] ||
 			put_file "$build/$program" "$D/bin/$program"
 	done
@@ -103,7 +105,7 @@ boot_cluster()
 repair()
 {
 	say "starting again: ${DEAD[*]}"
-	set_enter || die "the holder of the root's mounts is gone: 'down' first"
+	set_enter || die "the holder of the root or of a network is gone: 'down' first"
 	boot || exit 1
 	stage "ready again"
 }
@@ -196,7 +198,7 @@ cmd_env()
 	local n names=() addrs=() ports=()
 	attach || die "not up: $D"
 	for ((n = 1; n <= O_nodes; n++)); do
-		names+=("$NODE_PREFIX$n") addrs+=("$NET.$n")
+		names+=("$NODE_PREFIX$n") addrs+=("$(node_addr "$n")")
 		ports+=("$((NODE_PORT + n - 1))")
 	done
 	printf 'export %s=%q\n' \
@@ -205,6 +207,7 @@ cmd_env()
 		DEVCLUSTER_ROOT "$O_root" \
 		DEVCLUSTER_NODES "${names[*]}" \
 		DEVCLUSTER_ADDRS "${addrs[*]}" \
+		DEVCLUSTER_HEAD_ADDR "$(head_addr)" \
 		DEVCLUSTER_NODE_PORTS "${ports[*]}" \
 		DEVCLUSTER_CTLD_PORT "$CTLD_PORT" \
 		DEVCLUSTER_DBD_PORT "$DBD_PORT" \
@@ -228,12 +231,10 @@ user_prefix()
 cmd_run()
 {
 	if ((EXPLICIT)); then ensure_up exact; else ensure_up any; fi
-	set_enter || die "the holder of the root's mounts is gone: 'down' first"
+	set_enter || die "the holder of the root or of a network is gone: 'down' first"
 	export SLURM_CONF=$D/etc/slurm.conf DEVCLUSTER_DIR=$D
 	user_prefix
-	if ((${#ENTER[@]})); then
-		PATH=$DAEMON_PATH
-	fi
+	[[ -z $O_root ]] || PATH=$DAEMON_PATH
 	export PATH=$D/bin:$PATH
 	exec "${ENTER[@]}" "${AS[@]}" "${CMD[@]}"
 }

@@ -21,14 +21,22 @@ at_least()
 	((10#$major > $1 || (10#$major == $1 && 10#$minor >= $2)))
 }
 
+# write_protocol: for slurm.conf and slurmdbd.conf.
+write_protocol()
+{
+	[[ $O_netns != 6 ]] ||
+		echo CommunicationParameters=EnableIPv6,DisableIPv4
+}
+
 write_slurm_conf()
 {
 	local host proctrack=linuxproc task=none
 	host=$(short_host)
+	write_protocol
 	[[ $O_cgroup == no ]] || proctrack=cgroup task=cgroup
 	cat <<-X
 		ClusterName=$NODE_PREFIX
-		SlurmctldHost=$host(127.0.0.1)
+		SlurmctldHost=$host($(head_addr))
 		SlurmUser=root
 		SlurmctldPort=$CTLD_PORT
 		AuthType=auth/munge
@@ -44,7 +52,7 @@ write_slurm_conf()
 		GresTypes=gpu
 		JobAcctGatherType=jobacct_gather/linux
 		AccountingStorageType=accounting_storage/slurmdbd
-		AccountingStorageHost=localhost
+		AccountingStorageHost=$(head_addr)
 		AccountingStoragePort=$DBD_PORT
 		AccountingStoragePass=$D/run/munge.sock
 		AccountingStorageTRES=gres/gpu
@@ -63,7 +71,7 @@ write_slurm_conf()
 	X
 }
 
-# One address of 127/8 and one port a node: a plain slurmd listens on its port
+# One address, of 127/8 without --netns, and one port a node: a plain slurmd listens on its port
 # on all addresses, so the ports differ too.
 write_nodes()
 {
@@ -72,8 +80,9 @@ write_nodes()
 	local gres='' range="[1-$O_nodes]" ports="[$NODE_PORT-$LAST_PORT]"
 	((O_nodes > 1)) || range=1 ports=$NODE_PORT
 	((O_gpus == 0)) || gres=" Gres=gpu:$O_gpus"
-	printf 'NodeName=%s%s NodeHostname=%s NodeAddr=%s.%s Port=%s' \
-		"$NODE_PREFIX" "$range" "$(short_host)" "$NET" "$range" "$ports"
+	printf 'NodeName=%s%s NodeHostname=%s NodeAddr=%s Port=%s' \
+		"$NODE_PREFIX" "$range" "$(short_host)" "$(node_addr "$range")" \
+		"$ports"
 	printf ' CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d' \
 		"$O_cpus" "$O_cpus"
 	printf ' ThreadsPerCore=1 RealMemory=%d%s\n' "$mem" "$gres"
@@ -117,6 +126,7 @@ write_dbd_conf()
 	# slurmdbd finds StorageLoc made (init.sql): where it has to make it
 	# itself, libmariadb 3.4.10 loses its options in the first, failing
 	# connect and then refuses every result ("number of columns").
+	write_protocol
 	cat <<-X
 		AuthType=auth/munge
 		AuthInfo=socket=$D/run/munge.sock
@@ -136,9 +146,11 @@ write_dbd_conf()
 
 write_cgroup_conf()
 {
-	if [[ $O_cgroup == yes ]]; then
+	local ram=no
+	[[ $O_cgroup != memory ]] || ram=yes
+	if [[ $O_cgroup != no ]]; then
 		printf '%s\n' CgroupPlugin=cgroup/v1 ConstrainDevices=yes \
-			ConstrainCores=no ConstrainRAMSpace=no
+			ConstrainCores=no ConstrainRAMSpace=$ram
 	elif at_least 24 5; then
 		# These load a cgroup plugin even where nothing asks for it.
 		printf '%s\n' CgroupPlugin=disabled
@@ -156,14 +168,19 @@ write_gres_conf()
 		"$nodes" "$files"
 }
 
+# What full mode runs; the plugin is told where, as for ddp-launch. A plugin
+# that `make install` has put somewhere knows it.
+HELPERS=(ddp-controller ddp-agent)
+
 write_plugstack()
 {
-	local launcher=''
-	[[ ! -x ${PLUGIN%/.libs/*}/ddp-launch ]] ||
-		launcher=" launcher=$D/bin/ddp-launch"
+	local args='' build=${PLUGIN%/.libs/*}
+	[[ ! -x $build/ddp-launch ]] || args=" launcher=$D/bin/ddp-launch"
+	[[ ! -x $build/${HELPERS[0]} || ! -x $build/${HELPERS[1]} ]] ||
+		args+=" helpers=$D/bin"
 	[[ $O_plugin == none ]] || printf 'required %s%s\n' \
 		"$D/plugins/spank_ddp.so" \
-		"$launcher${O_plugin_args:+ $O_plugin_args}"
+		"$args${O_plugin_args:+ $O_plugin_args}"
 	((${#O_plugstack[@]} == 0)) || printf '%s\n' "${O_plugstack[@]}"
 }
 
@@ -207,9 +224,10 @@ write_config()
 # check_cgroup: real confinement needs cgroup v1 trees we can write.
 check_cgroup()
 {
-	local c
-	[[ $O_cgroup == yes ]] || return 0
-	for c in freezer devices; do
+	local c list=(freezer devices)
+	[[ $O_cgroup != no ]] || return 0
+	[[ $O_cgroup != memory ]] || list+=(memory)
+	for c in "${list[@]}"; do
 		grep -qE "^[^ ]+ /sys/fs/cgroup/$c cgroup rw" /proc/mounts ||
 			die "--cgroup needs the cgroup v1 controller '$c' writable at /sys/fs/cgroup/$c; this machine has none (run without --cgroup)"
 	done

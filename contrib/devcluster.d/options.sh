@@ -6,13 +6,16 @@
 usage()
 {
 	cat <<-'X'
-	usage: devcluster [options] up | down | status | env | run -- CMD...
+	usage: devcluster [options] up | down | status | env | run -- CMD... |
+	                            cut NODE | uncut NODE
 
 	  up            start the cluster; nothing if it is up
 	  down          end it and remove all it made
 	  status        table of its daemons, and sinfo
 	  env           shell exports: eval "$(devcluster env)"
 	  run -- CMD    start it if needed, run CMD there, exit with its code
+	  cut NODE      with --netns: no packet from or to NODE (or "head")
+	  uncut NODE    and back
 
 	  --dir D             its folder (default: one a checkout, in /var/tmp)
 	  --nodes N           slurmds, 1-250 (4)
@@ -20,7 +23,8 @@ usage()
 	  --cpus C            CPUs a node (8)
 	  --node-prefix P     node names are P1, P2, ... (default: from D)
 	  --root DIR          use the Slurm of another root (contrib/mkroot)
-	  --cgroup            confine devices for real (cgroup v1)
+	  --cgroup[=memory]   confine devices, and memory, for real (cgroup v1)
+	  --netns[=4|6]       networks of their own, of IPv4 (4) or IPv6 addresses
 	  --conf LINE         into slurm.conf; replaces the line of that key
 	  --plugstack LINE    into plugstack.conf
 	  --plugin PATH       spank_ddp.so to load; auto (build it) or none
@@ -75,18 +79,21 @@ set_option()
 default_options()
 {
 	O_dir='' O_nodes=4 O_gpus=4 O_cpus=8 O_node_prefix='' O_root=''
-	O_cgroup=no O_plugin=auto O_plugin_args='' O_conf=() O_plugstack=()
+	O_cgroup=no O_netns=no O_plugin=auto O_plugin_args='' O_conf=() O_plugstack=()
 }
 
 # parse_args: options, the command, and for run what follows it.
 parse_args()
 {
-	COMMAND='' CMD=() EXPLICIT=0 O_user=''
+	COMMAND='' CMD=() PLACE='' EXPLICIT=0 O_user=''
 	default_options
 	while (($#)); do
 		case $1 in
 		-h | --help) usage; exit 0 ;;
 		--cgroup) O_cgroup=yes EXPLICIT=1; shift ;;
+		--cgroup=memory) O_cgroup=memory EXPLICIT=1; shift ;;
+		--netns | --netns=4) O_netns=4 EXPLICIT=1; shift ;;
+		--netns=6) O_netns=6 EXPLICIT=1; shift ;;
 		--) shift; [[ $COMMAND == run ]] && break
 			bad_usage "-- belongs to run" ;;
 		--dir=* | --nodes=* | --gpus=* | --cpus=* | --node-prefix=* | \
@@ -102,6 +109,11 @@ parse_args()
 			[[ $COMMAND != run ]] || break
 			[[ -z $COMMAND ]] || bad_usage "two commands: $COMMAND, $1"
 			COMMAND=$1; shift ;;
+		cut | uncut)
+			[[ $COMMAND != run ]] || break
+			[[ -z $COMMAND ]] || bad_usage "two commands: $COMMAND, $1"
+			(($# >= 2)) || bad_usage "$1 needs a node"
+			COMMAND=$1 PLACE=$2; shift 2 ;;
 		*) [[ $COMMAND == run ]] && break
 			bad_usage "unknown command: $1" ;;
 		esac
@@ -119,7 +131,8 @@ parse_args()
 dump_options()
 {
 	local k v
-	for k in nodes gpus cpus node_prefix root cgroup plugin plugin_args; do
+	for k in nodes gpus cpus node_prefix root cgroup netns plugin \
+		plugin_args; do
 		v=O_$k
 		printf '%s=%s\0' "$k" "${!v}"
 	done
@@ -138,8 +151,8 @@ load_options()
 		case $k in
 		conf) O_conf+=("$v") ;;
 		plugstack) O_plugstack+=("$v") ;;
-		nodes | gpus | cpus | node_prefix | root | cgroup | plugin | \
-			plugin_args) printf -v "O_$k" '%s' "$v" ;;
+		nodes | gpus | cpus | node_prefix | root | cgroup | netns | \
+			plugin | plugin_args) printf -v "O_$k" '%s' "$v" ;;
 		esac
 	done <"$D/options"
 }

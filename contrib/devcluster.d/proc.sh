@@ -7,7 +7,8 @@
 # A record is D/run/NAME.pid with "PID STARTTIME" (field 22 of /proc/PID/stat),
 # so that a pid that was used again is never taken for ours. Every daemon also
 # carries DEVCLUSTER_MARK=ID in its environment. A process belongs to the
-# cluster if it is recorded, has the mark, is a slurmstepd that holds a file
+# cluster if it is recorded, has the mark, runs a program of D/bin or D/tmp
+# (ddp-agent, ddp-controller and tests' own: they may keep no environment), is a slurmstepd that holds a file
 # below D open, is a task on one of our nodes (SLURMD_NODENAME; node names are
 # unique on this machine), sits in a cgroup of our nodes, or descends from one
 # of these.
@@ -72,7 +73,7 @@ tree_members()
 	done
 	while IFS= read -r pid; do
 		seed[$pid]=1
-	done < <(marked_pids; stepd_pids; cgroup_pids)
+	done < <(marked_pids; program_pids; stepd_pids; cgroup_pids)
 	((${#seed[@]})) || return 0
 	# status, not stat: there a newline in a process's name is escaped, so
 	# that nobody can write a line for somebody else's pid.
@@ -84,6 +85,13 @@ marked_pids()
 {
 	local re="^(DEVCLUSTER_MARK=$ID|SLURMD_NODENAME=${NODE_PREFIX}[0-9]+)\$"
 	grep -lzE "$re" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3
+}
+
+program_pids()
+{
+	# Not of all D: the programs of a root are at D/root.
+	find /proc/[0-9]*/exe \( -lname "*$D/bin/*" -o -lname "*$D/tmp/*" \) \
+		2>/dev/null | cut -d / -f 3
 }
 
 # slurmstepd overwrites its environment with its title.

@@ -27,18 +27,26 @@ check_root()
 	[[ $O_root != / ]] || die "--root / is what happens without --root"
 }
 
-# set_enter: ENTER becomes the prefix that runs a command inside; empty
-# without --root. 1 if the holder is gone.
+# set_enter [PLACE]: ENTER becomes the prefix that runs a command inside, with
+# --netns in the network of PLACE (head); empty where there is nothing to
+# enter. 1 if a holder is gone.
 set_enter()
 {
+	local at cwd
 	ENTER=()
-	[[ -n $O_root ]] || return 0
-	rec_pid holder || return 1
-	local at=/proc/$REPLY
-	# In the caller's folder where that exists inside too.
-	local cwd=$at/root$PWD
-	[[ -d $cwd ]] || cwd=$at/root
-	ENTER=(nsenter "--mount=$at/ns/mnt" "--root=$at/root" "--wd=$cwd" --)
+	if [[ $O_netns != no ]]; then
+		rec_pid "net-${1:-head}" || return 1
+		ENTER=("--net=/proc/$REPLY/ns/net")
+	fi
+	if [[ -n $O_root ]]; then
+		rec_pid holder || return 1
+		at=/proc/$REPLY
+		# In the caller's folder where that exists inside too.
+		cwd=$at/root$PWD
+		[[ -d $cwd ]] || cwd=$at/root
+		ENTER+=("--mount=$at/ns/mnt" "--root=$at/root" "--wd=$cwd")
+	fi
+	((${#ENTER[@]} == 0)) || ENTER=(nsenter "${ENTER[@]}" --)
 }
 
 start_holder()
@@ -52,6 +60,5 @@ start_holder()
 	spawn holder unshare -m --propagation private \
 		bash "$LIB/enter.sh" "$O_root" "$D/root" "$D/etc/hosts" \
 		"$D/run/holder.ready" "$D" "$CHECKOUT"
-	wait_daemon holder 20 test -e "$D/run/holder.ready" || return 1
-	set_enter || failed holder
+	wait_daemon holder 20 test -e "$D/run/holder.ready"
 }

@@ -67,6 +67,7 @@ check_programs()
 		need_host "$p" util-linux
 	done
 	need_host mknod coreutils
+	[[ $O_netns == no ]] || need_host ip iproute2
 	[[ -z $O_root ]] || need_host chroot coreutils
 	need munged munge
 	need mariadbd mariadb-server

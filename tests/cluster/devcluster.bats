@@ -4,6 +4,7 @@
 # contrib/devcluster itself: it starts, runs, and above all leaves nothing.
 # shellcheck disable=SC2016 # single quotes are for the tasks' shells
 # shellcheck disable=SC2034 # loop counters
+# shellcheck disable=SC2030,SC2031 # bats: each test is a subshell
 
 bats_require_minimum_version 1.5.0
 load lib
@@ -29,7 +30,8 @@ has_trace() { cluster_traces | grep -q "^$1 "; }
 @test "an error in the options exits 2 with usage" {
 	for args in "--bogus up" "--nodes 0 up" "--nodes" "up down" "frob" \
 		"run" "run --" "--user nobody up" "--conf nonsense up" \
-		"--node-prefix A1 up" "--gpus=x up" ""; do
+		"--node-prefix A1 up" "--gpus=x up" "--netns=5 up" cut \
+		"cut n1 up" ""; do
 		# shellcheck disable=SC2086
 		run -2 "$DEVCLUSTER" --dir "$CLUSTER_DIR" $args
 		[[ $output == *"usage: devcluster"* ]]
@@ -289,6 +291,103 @@ has_trace() { cluster_traces | grep -q "^$1 "; }
 	cluster_down
 	kill -KILL "$client"
 	cluster_gone
+}
+
+# reaches PLACE ADDR PORT: a TCP connection is made within a second.
+reaches()
+{
+	nsenter "--net=/proc/$(cluster_pid "net-$1")/ns/net" -- timeout 1 \
+		bash -c '</dev/tcp/$0/$1' "$2" "$3" 2>/dev/null
+}
+
+# A "!" before a command is no assertion.
+cut_off() { ! reaches "$@"; }
+
+# netns_works VERSION ARGS: nodes with their own networks of IPv4 or IPv6.
+netns_works()
+{
+	local addr port links
+	links=$(ip -br address)
+	cluster_up "${SMALL[@]}" "--netns=$1" "${@:2}"
+	cluster_identity
+	cluster_env
+	same_links() { [[ $(ip -br address) == "$links" ]]; }
+	same_links
+	read -r -a addr <<<"$DEVCLUSTER_ADDRS"
+	read -r -a port <<<"$DEVCLUSTER_NODE_PORTS"
+	[[ ${addr[0]} == 10.*.1 || $1 == 6 && ${addr[0]} == fd00:*::1 ]]
+	run -0 cluster_run srun -N2 sh -c \
+		'grep -o "eth[^:]*" /proc/net/dev; readlink /proc/self/ns/net'
+	[[ $(grep -cx eth0 <<<"$output") == 2 ]]
+	[[ $(grep '^net:' <<<"$output" | sort -u | wc -l) == 2 ]]
+	[[ $output != *"$(readlink /proc/self/ns/net)"* ]]
+	run -0 cluster_run_as nobody srun -N2 id -un
+	run -0 cluster_run sh -c 'echo "#!/bin/sh" >"$0" && echo "srun -n1 id" \
+		>>"$0" && sbatch -W -o "$0.out" "$0"' "$CLUSTER_DIR/tmp/job"
+	grep uid= "$CLUSTER_DIR/tmp/job.out"
+	reaches head "${addr[0]}" "${port[0]}"
+	reaches "$(cluster_node 2)" "${addr[0]}" "${port[0]}"
+	run -1 "$DEVCLUSTER" --dir "$CLUSTER_DIR" cut nonsense
+	[[ $output == *"no such node: nonsense"* ]]
+	"$DEVCLUSTER" --dir "$CLUSTER_DIR" cut "$(cluster_node 1)"
+	cut_off head "${addr[0]}" "${port[0]}"
+	cut_off "$(cluster_node 2)" "${addr[0]}" "${port[0]}"
+	cut_off "$(cluster_node 1)" "${addr[1]}" "${port[1]}"
+	reaches head "${addr[1]}" "${port[1]}"
+	"$DEVCLUSTER" --dir "$CLUSTER_DIR" uncut "$(cluster_node 1)"
+	wait_until 5 reaches head "${addr[0]}" "${port[0]}"
+	"$DEVCLUSTER" --dir "$CLUSTER_DIR" cut head
+	cut_off head "${addr[1]}" "${port[1]}"
+	reaches "$(cluster_node 1)" "${addr[1]}" "${port[1]}"
+	# Also with a network that is cut.
+	cluster_down
+	cluster_gone
+	same_links
+}
+
+@test "--netns: nodes in networks of their own, which can be cut" {
+	netns_works 4
+}
+
+@test "--netns=6: the same with IPv6 alone" {
+	[[ -e /proc/net/if_inet6 ]] || skip "no IPv6 here"
+	netns_works 6
+}
+
+@test "--netns with --root" {
+	[[ -n ${DDP_ROOT_TRIXIE:-} ]] ||
+		skip "DDP_ROOT_TRIXIE is not set (contrib/mkroot makes one)"
+	netns_works 4 --root "$DDP_ROOT_TRIXIE"
+}
+
+@test "--netns: down after kill -9 of up, of slurmctld and of a holder" {
+	"$DEVCLUSTER" --dir "$CLUSTER_DIR" "${SMALL[@]}" --netns up 3>&- &
+	up=$!
+	wait_until 20 test -e "$CLUSTER_DIR/run/munged.pid"
+	kill -KILL "$up"
+	wait "$up" || true
+	cluster_identity
+	has_trace process
+	cluster_down
+	cluster_gone
+
+	cluster_up "${SMALL[@]}" --netns
+	cluster_identity
+	kill -9 "$(cluster_pid slurmctld)" \
+		"$(cluster_pid "slurmd-$(cluster_node 1)")"
+	run -0 cluster_up "${SMALL[@]}" --netns
+	run -0 cluster_run srun -N2 true
+	kill -9 "$(cluster_pid net-wire)" "$(cluster_pid "net-$(cluster_node 1)")"
+	run -1 cluster_up "${SMALL[@]}" --netns
+	[[ $output == *"'down' first"* ]]
+	cluster_down
+	cluster_gone
+}
+
+@test "cut needs --netns" {
+	cluster_up "${SMALL[@]}"
+	run -1 "$DEVCLUSTER" --dir "$CLUSTER_DIR" cut "$(cluster_node 1)"
+	[[ $output == *"needs a cluster with --netns"* ]]
 }
 
 @test "a plugin that does not load is named" {

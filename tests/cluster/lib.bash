@@ -79,6 +79,7 @@ cluster_traces()
 		grep -lzF -e "DEVCLUSTER_MARK=$id" -e "SLURMD_NODENAME=$node" \
 			/proc/[0-9]*/environ
 		grep -lF -e "$d/" /proc/[0-9]*/cmdline
+		find /proc/[0-9]*/exe -lname "*$d/bin/*" -o -lname "*$d/tmp/*"
 		find /proc/[0-9]*/fd -lname "*$d/*"
 	} 2>/dev/null | while IFS=/ read -r _ _ p _; do
 		# Not this test, its helpers, nor a zombie, which only waits for
