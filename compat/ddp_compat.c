@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,37 @@ int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 	if (list)
 		slurm_hostlist_destroy(list);
 	return rc;
+}
+
+char *ddp_compat_node_names(const char *nodes, struct ddp_err *err)
+{
+	ddp_hostlist list = slurm_hostlist_create(nodes);
+	size_t size = 0, used = 0;
+	char *all = NULL, *host, *more;
+	bool ok = list;
+
+	while (ok && (host = slurm_hostlist_shift(list))) {
+		size_t n = strlen(host);
+
+		ok = ddp_text_is_addr(host);
+		if (ok && used + n + 2 > size) {
+			size = 2 * size + n + 64;
+			more = realloc(all, size);
+			ok = more;
+			all = more ? more : all;
+		}
+		if (ok)
+			used += (size_t)sprintf(all + used, "%s%s",
+						used ? "," : "", host);
+		free(host);
+	}
+	if (list)
+		slurm_hostlist_destroy(list);
+	if (ok && all)
+		return all;
+	free(all);
+	ddp_err_set(err, DDP_EINVAL, "the step's node list is not valid");
+	return NULL;
 }
 
 /* addr and host into *node; both are data of slurmctld or slurm.conf. */

@@ -56,6 +56,30 @@ void ddp_compat_step_clear(struct ddp_compat_step *s);
 int ddp_compat_node_name(const char *nodes, uint32_t index, char *name,
 			 size_t size, struct ddp_err *err);
 
+/*
+ * All names of a node list, in its order, comma separated and malloc'ed;
+ * NULL with *err.
+ */
+char *ddp_compat_node_names(const char *nodes, struct ddp_err *err);
+
+/* What slurmctld thinks of a step. */
+enum ddp_step_state {
+	DDP_STEP_UNKNOWN,	/* no answer */
+	DDP_STEP_RUNNING,
+	DDP_STEP_CANCELLED,	/* Slurm ends it: scancel of the job, time
+				 * limit, preemption, requeue, node failure */
+	DDP_STEP_GONE		/* it has ended */
+};
+
+/*
+ * One RPC, or two where the job is running. scancel of a step alone does not
+ * show in Slurm's records: that step is RUNNING until it is gone.
+ */
+enum ddp_step_state ddp_compat_step_state(uint32_t job, uint32_t step);
+
+/* SIGKILL to all processes of a step, through Slurm. 0, or -1 with *err. */
+int ddp_compat_step_kill(uint32_t job, uint32_t step, struct ddp_err *err);
+
 /* Address and host name of one node: one RPC to slurmctld. 0 or -1. */
 int ddp_compat_node(const char *name, struct ddp_compat_node *node,
 		    struct ddp_err *err);

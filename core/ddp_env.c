@@ -29,6 +29,8 @@ struct walk {
 #define EACH DDP_VAR_PER_RANK
 #define SOFT DDP_VAR_DEFAULT
 #define NODE (DDP_VAR_PER_RANK | DDP_VAR_ON_NODE)
+/* Port 0: rank 0's node has yet to reserve one. */
+#define PORT(w) ((w)->plan->port ? OWN : DDP_VAR_ON_NODE)
 
 static void put(struct walk *w, const char *name, const char *value,
 		const char *source, unsigned flags)
@@ -61,7 +63,17 @@ static void put_endpoint(struct walk *w, const char *name, const char *source)
 	if (n < 0 || (size_t)n >= sizeof(text))
 		w->rc = w->rc ? w->rc : -1;
 	else
-		put(w, name, text, source, OWN);
+		put(w, name, text, source, PORT(w));
+}
+
+static const char *port_source(const struct ddp_plan *plan)
+{
+	if (plan->given & (1U << DDP_OPT_MASTER_PORT))
+		return "--ddp-master-port";
+	if (!plan->port)
+		return "reserved by rank 0's node at the start";
+	return plan->het ? "drawn at random; free on rank 0's node" :
+		"job, step, restart; free on rank 0's node";
 }
 
 static void put_world(struct walk *w)
@@ -78,11 +90,8 @@ static void put_world(struct walk *w)
 	put(w, "MASTER_ADDR", w->plan->addr,
 	    w->plan->given & (1U << DDP_OPT_MASTER_ADDR) ?
 	    "--ddp-master-addr" : "NodeAddr of rank 0's node", OWN);
-	put_u32(w, "MASTER_PORT", w->plan->port,
-		w->plan->given & (1U << DDP_OPT_MASTER_PORT) ?
-		"--ddp-master-port" : w->plan->het ? "drawn at random; free on "
-		"rank 0's node" : "job, step, restart; free on rank 0's node",
-		OWN);
+	put_u32(w, "MASTER_PORT", w->plan->port, port_source(w->plan),
+		PORT(w));
 }
 
 /*
@@ -101,7 +110,7 @@ static void put_torchrun(struct walk *w)
 		"torchrun: GPUs of the task", NODE);
 	put(w, "PET_MASTER_ADDR", w->plan->addr, "torchrun: MASTER_ADDR", OWN);
 	put_u32(w, "PET_MASTER_PORT", w->plan->port, "torchrun: MASTER_PORT",
-		OWN);
+		PORT(w));
 	put_endpoint(w, "PET_RDZV_ENDPOINT", "torchrun: address:port");
 	snprintf(id, sizeof(id), "%" PRIu32 ".%" PRIu32, w->plan->job,
 		 w->plan->step);
@@ -177,7 +186,8 @@ static void put_tf(struct walk *w)
 static void put_jax(struct walk *w)
 {
 	put_endpoint(w, "JAX_COORDINATOR_ADDRESS", "address:port");
-	put_u32(w, "JAX_COORDINATOR_PORT", w->plan->port, "MASTER_PORT", OWN);
+	put_u32(w, "JAX_COORDINATOR_PORT", w->plan->port, "MASTER_PORT",
+		PORT(w));
 }
 
 /* NCCL takes a prefix unless '=' asks for the exact name. */
@@ -203,9 +213,7 @@ int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 		unsigned bits;
 		void (*put)(struct walk *w);
 	} set[] = {
-		{ DDP_FW_BIT(DDP_FW_TORCH) | DDP_FW_BIT(DDP_FW_DEEPSPEED) |
-		  DDP_FW_BIT(DDP_FW_ACCELERATE) |
-		  DDP_FW_BIT(DDP_FW_LIGHTNING), put_torch },
+		{ DDP_FW_TORCHLIKE, put_torch },
 		{ DDP_FW_BIT(DDP_FW_JAX), put_jax },
 		{ DDP_FW_BIT(DDP_FW_HOROVOD), put_horovod },
 		{ DDP_FW_BIT(DDP_FW_DEEPSPEED), put_deepspeed },

@@ -61,4 +61,13 @@ extern const char *const ddp_env_sentinels[];
 
 #define DDP_SENTINEL "spank_ddp.so-not-loaded-on-this-node"
 
+/* Frameworks that read PyTorch's variables. */
+#define DDP_FW_TORCHLIKE (DDP_FW_BIT(DDP_FW_TORCH) | \
+	DDP_FW_BIT(DDP_FW_DEEPSPEED) | DDP_FW_BIT(DDP_FW_ACCELERATE) | \
+	DDP_FW_BIT(DDP_FW_LIGHTNING))
+
+/* Where torch writes the exception that ends a rank; in full mode, for the
+ * agent, unless the user has one of his own. */
+#define DDP_ERROR_FILE_ENV "TORCHELASTIC_ERROR_FILE"
+
 #endif

@@ -35,6 +35,10 @@ static int explain_var(void *arg, const struct ddp_var *v)
 	return 0;
 }
 
+static const struct ddp_var error_file = { DDP_ERROR_FILE_ENV, "",
+	"for the message in ddp-agent's report",
+	DDP_VAR_DEFAULT | DDP_VAR_PER_RANK | DDP_VAR_ON_NODE, NULL };
+
 void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 		 const struct ddp_explain_ops *ops)
 {
@@ -48,9 +52,8 @@ void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 	if (plan->iface != DDP_IFACE_NONE)
 		r.ifname = plan->iface == DDP_IFACE_NAME ? plan->ifname :
 			"auto";
-	say(ops, "step %u.%u (restart %u): mode %s%s, frameworks %s",
+	say(ops, "step %u.%u (restart %u): mode %s, frameworks %s",
 	    plan->job, plan->step, plan->restart, ddp_mode_name(plan->mode),
-	    plan->mode == DDP_MODE_FULL ? " (stateless in this version)" : "",
 	    ddp_frameworks_text(plan->frameworks, fw, sizeof(fw)));
 	say(ops, "%u tasks on %u nodes: %s, tasks a node %s%s",
 	    plan->layout.ntasks, plan->layout.nnodes,
@@ -59,5 +62,8 @@ void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 	say(ops, "  %-31s   %-22s %-42s %s", "VARIABLE", "RANK 0", "FROM",
 	    "USER HAD");
 	(void)ddp_env_each(plan, &r, explain_var, (void *)ops);
+	if (plan->mode == DDP_MODE_FULL &&
+	    plan->frameworks & DDP_FW_TORCHLIKE)
+		(void)explain_var((void *)ops, &error_file);
 	say(ops, "  * differs between ranks; (node): decided on the node");
 }

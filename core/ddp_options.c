@@ -3,6 +3,7 @@
 
 #include "core/ddp_options.h"
 
+#include <signal.h>
 #include <string.h>
 
 /* Ports below this one need a privilege that the program does not have. */
@@ -35,9 +36,37 @@ static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 		"ddp-iface", "iface", "DDP_IFACE", "none|auto|NAME",
 		"network interface for NCCL and Gloo (auto: the one towards "
 		"the master)", 1 },
+	[DDP_OPT_ABORT] = {
+		"ddp-abort", "abort", "DDP_ABORT", "gang|node|none",
+		"what ends when a rank fails: the step, the ranks of its "
+		"node, nothing else", 1 },
+	[DDP_OPT_ABORT_SIGNAL] = {
+		"ddp-abort-signal", "abort-signal", "DDP_ABORT_SIGNAL",
+		"SIGNAL", "first signal to the other ranks (TERM)", 1 },
+	[DDP_OPT_GRACE] = {
+		"ddp-grace", "grace", "DDP_GRACE", "SECONDS",
+		"from the first signal to KILL (5)", 1 },
+	[DDP_OPT_EXIT_GRACE] = {
+		"ddp-exit-grace", "exit-grace", "DDP_EXIT_GRACE",
+		"off|SECONDS", "a rank that ends with 0 while others run is a "
+		"failure after this time (off)", 1 },
+	[DDP_OPT_START_TIMEOUT] = {
+		"ddp-start-timeout", "start-timeout", "DDP_START_TIMEOUT",
+		"SECONDS", "longest wait for every node (60)", 1 },
+	[DDP_OPT_NODE_TIMEOUT] = {
+		"ddp-node-timeout", "node-timeout", "DDP_NODE_TIMEOUT",
+		"SECONDS", "a node that is silent for so long is lost (20)",
+		1 },
+	[DDP_OPT_CONTROL] = {
+		"ddp-control", "control", "DDP_CONTROL", "require|prefer",
+		"nodes that cannot reach srun: fail, or start stateless", 1 },
+	[DDP_OPT_REPORT_FILE] = {
+		"ddp-report-file", "report-file", "DDP_REPORT_FILE", "PATH",
+		"write how the step ended as JSON (%j job, %s step)", 1 },
 };
 
 static const char *const mode_names[] = { "off", "stateless", "full" };
+static const char *const abort_names[] = { "gang", "node", "none" };
 static const char *const framework_names[DDP_FW_COUNT] = {
 	"torch", "jax", "horovod", "deepspeed", "accelerate", "lightning", "tf"
 };
@@ -52,6 +81,11 @@ const char *ddp_mode_name(enum ddp_mode mode)
 	return mode_names[mode];
 }
 
+const char *ddp_abort_name(enum ddp_abort a)
+{
+	return abort_names[a];
+}
+
 const char *ddp_framework_name(enum ddp_framework fw)
 {
 	return framework_names[fw];
@@ -61,6 +95,10 @@ void ddp_options_init(struct ddp_options *o)
 {
 	memset(o, 0, sizeof(*o));
 	o->frameworks = DDP_FW_DEFAULT;
+	o->signal = SIGTERM;
+	o->grace_ms = 5000;
+	o->start_ms = 60000;
+	o->node_ms = 20000;
 }
 
 const char *ddp_frameworks_text(unsigned set, char *buf, size_t size)
@@ -194,6 +232,103 @@ static int set_iface(struct ddp_options *o, const char *text,
 	return ddp_text_copy(o->ifname, sizeof(o->ifname), text);
 }
 
+static int set_abort(struct ddp_options *o, const char *text,
+		     struct ddp_err *err)
+{
+	for (unsigned i = 0; i < 3; i++)
+		if (!strcmp(text, abort_names[i])) {
+			o->abort = (enum ddp_abort)i;
+			return 0;
+		}
+	return bad_value(err, DDP_OPT_ABORT, text, "gang, node, none");
+}
+
+static int set_signal(struct ddp_options *o, const char *text,
+		      struct ddp_err *err)
+{
+	int sig = ddp_text_signal(text);
+
+	if (sig < 0)
+		return bad_value(err, DDP_OPT_ABORT_SIGNAL, text,
+				 "a name like TERM, INT, USR1, or a number "
+				 "from 1 to 31, but STOP and CHLD");
+	o->signal = (uint8_t)sig;
+	return 0;
+}
+
+/* Seconds with at most three decimals, between two bounds in ms. */
+static int set_ms(uint32_t *out, enum ddp_opt opt, const char *text,
+		  uint32_t min, uint32_t max, struct ddp_err *err)
+{
+	char valid[64];
+	size_t pos = 0;
+	uint32_t ms;
+
+	if (!ddp_text_ms(text, &ms) && ms >= min && ms <= max) {
+		*out = ms;
+		return 0;
+	}
+	(void)ddp_text_add(valid, sizeof(valid), &pos,
+			   "%sseconds from %g to %u",
+			   opt == DDP_OPT_EXIT_GRACE ? "off, or " : "",
+			   min / 1000.0, max / 1000);
+	return bad_value(err, opt, text, valid);
+}
+
+static int set_exit_grace(struct ddp_options *o, const char *text,
+			  struct ddp_err *err)
+{
+	if (strcmp(text, "off"))
+		return set_ms(&o->exit_grace_ms, DDP_OPT_EXIT_GRACE, text, 100,
+			      86400000, err);
+	o->exit_grace_ms = 0;
+	return 0;
+}
+
+static int set_control(struct ddp_options *o, const char *text,
+		       struct ddp_err *err)
+{
+	if (strcmp(text, "require") && strcmp(text, "prefer"))
+		return bad_value(err, DDP_OPT_CONTROL, text,
+				 "require, prefer");
+	o->prefer = text[0] == 'p';
+	return 0;
+}
+
+static int set_report(struct ddp_options *o, const char *text,
+		      struct ddp_err *err)
+{
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < 32 || *p == 127)
+			return bad_value(err, DDP_OPT_REPORT_FILE, text,
+					 "the path of a file, without control "
+					 "characters");
+	return ddp_text_copy(o->report, sizeof(o->report), text);
+}
+
+static int set_late(struct ddp_options *o, enum ddp_opt opt, const char *text,
+		    struct ddp_err *err)
+{
+	switch (opt) {
+	case DDP_OPT_ABORT:
+		return set_abort(o, text, err);
+	case DDP_OPT_ABORT_SIGNAL:
+		return set_signal(o, text, err);
+	case DDP_OPT_GRACE:
+		return set_ms(&o->grace_ms, opt, text, 0, 3600000, err);
+	case DDP_OPT_EXIT_GRACE:
+		return set_exit_grace(o, text, err);
+	case DDP_OPT_START_TIMEOUT:
+		return set_ms(&o->start_ms, opt, text, 1000, 600000, err);
+	case DDP_OPT_NODE_TIMEOUT:
+		return set_ms(&o->node_ms, opt, text, 500, 3600000, err);
+	case DDP_OPT_CONTROL:
+		return set_control(o, text, err);
+	default:
+		return set_report(o, text, err);
+	}
+}
+
 int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		    struct ddp_err *err)
 {
@@ -216,7 +351,9 @@ int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		return set_port(o, text, err);
 	case DDP_OPT_MASTER_ADDR:
 		return set_addr(o, text, err);
-	default:
+	case DDP_OPT_IFACE:
 		return set_iface(o, text, err);
+	default:
+		return set_late(o, opt, text, err);
 	}
 }

@@ -16,6 +16,14 @@ enum ddp_opt {
 	DDP_OPT_MASTER_PORT,
 	DDP_OPT_MASTER_ADDR,
 	DDP_OPT_IFACE,
+	DDP_OPT_ABORT,
+	DDP_OPT_ABORT_SIGNAL,
+	DDP_OPT_GRACE,
+	DDP_OPT_EXIT_GRACE,
+	DDP_OPT_START_TIMEOUT,
+	DDP_OPT_NODE_TIMEOUT,
+	DDP_OPT_CONTROL,
+	DDP_OPT_REPORT_FILE,
 	DDP_OPT_COUNT
 };
 
@@ -39,6 +47,11 @@ enum ddp_framework {
 /* What is set when nobody says which: cheap, and in nobody's way. */
 #define DDP_FW_DEFAULT (DDP_FW_BIT(DDP_FW_TORCH) | DDP_FW_BIT(DDP_FW_JAX))
 
+/* What ends when a rank fails: the step, the ranks of its node, nothing. */
+enum ddp_abort { DDP_ABORT_GANG, DDP_ABORT_NODE, DDP_ABORT_NONE };
+
+#define DDP_PATH_MAX 512
+
 enum ddp_iface { DDP_IFACE_NONE, DDP_IFACE_AUTO, DDP_IFACE_NAME };
 
 /* How an option is spelled. has_arg as in SPANK: 0 no, 1 yes, 2 optional. */
@@ -60,12 +73,21 @@ struct ddp_options {
 	char addr[DDP_ADDR_MAX];
 	enum ddp_iface iface;
 	char ifname[DDP_IFNAME_MAX];
+	enum ddp_abort abort;
+	uint8_t signal;		/* the first one to the other ranks */
+	uint32_t grace_ms;	/* from it to SIGKILL */
+	uint32_t exit_grace_ms;	/* 0: an early exit 0 is only reported */
+	uint32_t start_ms;	/* until every node is there */
+	uint32_t node_ms;	/* silence after which a node is lost */
+	bool prefer;		/* go on without the control channel */
+	char report[DDP_PATH_MAX];	/* "" for none */
 };
 
 /* The definition of an option; NULL outside the table. */
 const struct ddp_optdef *ddp_optdef_get(unsigned opt);
 
-/* Defaults: off, no explain, DDP_FW_DEFAULT, port and address auto, no iface. */
+/* Defaults: off, no explain, DDP_FW_DEFAULT, port and address auto, no iface;
+ * gang, SIGTERM, 5 s, no exit grace, 60 s, 20 s, control required, no report. */
 void ddp_options_init(struct ddp_options *o);
 
 /*
@@ -77,6 +99,7 @@ void ddp_options_init(struct ddp_options *o);
 int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		    struct ddp_err *err);
 
+const char *ddp_abort_name(enum ddp_abort a);
 const char *ddp_mode_name(enum ddp_mode mode);
 const char *ddp_framework_name(enum ddp_framework fw);
 

@@ -217,7 +217,9 @@ static int read_numbers(struct ddp_plan *plan, const struct fields *f,
 	if (ddp_text_u32(f->value[KEY_GIVEN], 0, (1U << DDP_OPT_COUNT) - 1,
 			 &given))
 		return bad_field(err, f, KEY_GIVEN);
-	if (ddp_text_u32(f->value[KEY_PORT], 1024, UINT16_MAX, &port))
+	/* 0: rank 0's agent reserves one, in full mode. */
+	if (ddp_text_u32(f->value[KEY_PORT], 0, UINT16_MAX, &port) ||
+	    (port && port < 1024))
 		return bad_field(err, f, KEY_PORT);
 	if (ddp_text_u32(f->value[KEY_VERIFY], 0, 1, &verify))
 		return bad_field(err, f, KEY_VERIFY);
@@ -245,6 +247,8 @@ static int read_options(struct ddp_plan *plan, const struct fields *f,
 	if (ddp_options_set(&o, DDP_OPT_IFACE, f->value[KEY_IFACE], NULL))
 		return bad_field(err, f, KEY_IFACE);
 	plan->mode = o.mode;
+	if (!plan->port && plan->mode != DDP_MODE_FULL)
+		return bad_field(err, f, KEY_PORT);
 	plan->frameworks = o.frameworks;
 	plan->iface = o.iface;
 	return ddp_text_copy(plan->ifname, sizeof(plan->ifname), o.ifname);

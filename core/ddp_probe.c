@@ -302,3 +302,38 @@ int ddp_probe_own(const char *towards, char *ip)
 	freeifaddrs(list);
 	return rc;
 }
+
+static void add_address(char list[DDP_PROBE_ADDRS][DDP_PROBE_ADDR],
+			unsigned *n, const char *ip)
+{
+	if (*n == DDP_PROBE_ADDRS || strlen(ip) >= DDP_PROBE_ADDR)
+		return;
+	for (unsigned i = 0; i < *n; i++)
+		if (!strcmp(list[i], ip))
+			return;
+	strcpy(list[(*n)++], ip);
+}
+
+unsigned ddp_probe_all(const char *towards,
+		       char list[DDP_PROBE_ADDRS][DDP_PROBE_ADDR])
+{
+	struct ifaddrs *all = NULL;
+	char ip[DDP_ADDR_MAX];
+	unsigned n = 0;
+
+	if (towards && !own_towards(towards, ip))
+		add_address(list, &n, ip);
+	if (getifaddrs(&all))
+		all = NULL;
+	for (struct ifaddrs *i = all; i; i = i->ifa_next)
+		if (i->ifa_addr &&
+		    is_routable(i->ifa_addr, i->ifa_addr->sa_family == AF_INET ?
+				sizeof(struct sockaddr_in) :
+				sizeof(struct sockaddr_in6), ip))
+			add_address(list, &n, ip);
+	if (all)
+		freeifaddrs(all);
+	add_address(list, &n, "127.0.0.1");
+	add_address(list, &n, "::1");
+	return n;
+}

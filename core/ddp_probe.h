@@ -45,6 +45,18 @@ int ddp_probe_resolve(const char *addr, char *ip);
  */
 int ddp_probe_own(const char *towards, char *ip);
 
+/* As many addresses as ddp_probe_all() lists, and their length with the NUL. */
+#define DDP_PROBE_ADDRS 8
+#define DDP_PROBE_ADDR 46
+
+/*
+ * This host's numeric addresses, the one towards `towards` (or NULL) first,
+ * then those of the other interfaces, a loopback address last, if there is
+ * room. Returns how many.
+ */
+unsigned ddp_probe_all(const char *towards,
+		       char list[DDP_PROBE_ADDRS][DDP_PROBE_ADDR]);
+
 /* net.ipv4.ip_local_port_range (IPv6 uses it too). 0, or -1 if unreadable. */
 int ddp_probe_ephemeral(uint32_t *lo, uint32_t *hi);
 

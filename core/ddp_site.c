@@ -5,10 +5,15 @@
 
 #include <string.h>
 
-#define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow=, launcher="
+#define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow=, " \
+	"launcher=, helpers=, abort=, abort_signal=, grace=, exit_grace=, " \
+	"start_timeout=, node_timeout=, control="
 
 #ifndef DDP_LAUNCHER
 #define DDP_LAUNCHER "/usr/bin/ddp-launch"
+#endif
+#ifndef DDP_HELPERS
+#define DDP_HELPERS "/usr/libexec/slurm-ddp"
 #endif
 
 void ddp_site_init(struct ddp_site *site)
@@ -18,6 +23,8 @@ void ddp_site_init(struct ddp_site *site)
 	site->allowed = (1U << DDP_OPT_COUNT) - 1;
 	(void)ddp_text_copy(site->launcher, sizeof(site->launcher),
 			    DDP_LAUNCHER);
+	(void)ddp_text_copy(site->helpers, sizeof(site->helpers),
+			    DDP_HELPERS);
 }
 
 static int bad_arg(struct ddp_err *err, const char *arg, const char *why)
@@ -69,7 +76,9 @@ static int set_allow(struct ddp_site *site, const char *arg, const char *text,
 		if (opt < 0)
 			return bad_arg(err, arg, "valid: allow=launch,explain,"
 				       "frameworks,master-port,master-addr,"
-				       "iface");
+				       "iface,abort,abort-signal,grace,"
+				       "exit-grace,start-timeout,"
+				       "node-timeout,control,report-file");
 		allowed |= 1U << opt;
 		if (!p[len])
 			break;
@@ -91,16 +100,36 @@ static int set_default(struct ddp_site *site, enum ddp_opt opt,
 	return 0;
 }
 
-static int set_launcher(struct ddp_site *site, const char *arg,
-			const char *text, struct ddp_err *err)
+static int set_path(char *to, size_t size, const char *arg, const char *text,
+		    const char *valid, struct ddp_err *err)
 {
-	char path[sizeof(site->launcher)];
+	char path[256];
 
 	if (text[0] != '/' || ddp_text_copy(path, sizeof(path), text))
-		return bad_arg(err, arg, "valid: launcher=/absolute/path/of/"
-			       "ddp-launch");
-	memcpy(site->launcher, path, sizeof(path));
-	return 0;
+		return bad_arg(err, arg, valid);
+	return ddp_text_copy(to, size, path);
+}
+
+/* Arguments that are the site's default of an option. */
+static const struct {
+	const char *name;
+	enum ddp_opt opt;
+} defaults[] = {
+	{ "mode", DDP_OPT_LAUNCH },
+	{ "frameworks", DDP_OPT_FRAMEWORKS },
+	{ "iface", DDP_OPT_IFACE },
+	{ "abort", DDP_OPT_ABORT },
+	{ "abort_signal", DDP_OPT_ABORT_SIGNAL },
+	{ "grace", DDP_OPT_GRACE },
+	{ "exit_grace", DDP_OPT_EXIT_GRACE },
+	{ "start_timeout", DDP_OPT_START_TIMEOUT },
+	{ "node_timeout", DDP_OPT_NODE_TIMEOUT },
+	{ "control", DDP_OPT_CONTROL },
+};
+
+static bool is_key(const char *arg, size_t len, const char *name)
+{
+	return len == strlen(name) && !memcmp(arg, name, len);
 }
 
 int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
@@ -108,19 +137,22 @@ int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
 	const char *value = strchr(arg, '=');
 	size_t len = value ? (size_t)(value - arg) : 0;
 
-	if (len == 4 && !memcmp(arg, "mode", len))
-		return set_default(site, DDP_OPT_LAUNCH, arg, value + 1, err);
-	if (len == 10 && !memcmp(arg, "frameworks", len))
-		return set_default(site, DDP_OPT_FRAMEWORKS, arg, value + 1,
-				   err);
-	if (len == 5 && !memcmp(arg, "iface", len))
-		return set_default(site, DDP_OPT_IFACE, arg, value + 1, err);
-	if (len == 10 && !memcmp(arg, "port_range", len))
+	for (unsigned i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+		if (is_key(arg, len, defaults[i].name))
+			return set_default(site, defaults[i].opt, arg,
+					   value + 1, err);
+	if (is_key(arg, len, "port_range"))
 		return set_range(site, arg, value + 1, err);
-	if (len == 5 && !memcmp(arg, "allow", len))
+	if (is_key(arg, len, "allow"))
 		return set_allow(site, arg, value + 1, err);
-	if (len == 8 && !memcmp(arg, "launcher", len))
-		return set_launcher(site, arg, value + 1, err);
+	if (is_key(arg, len, "launcher"))
+		return set_path(site->launcher, sizeof(site->launcher), arg,
+				value + 1, "valid: launcher=/absolute/path/of/"
+				"ddp-launch", err);
+	if (is_key(arg, len, "helpers"))
+		return set_path(site->helpers, sizeof(site->helpers), arg,
+				value + 1, "valid: helpers=/absolute/folder/"
+				"of ddp-agent and ddp-controller", err);
 	return bad_arg(err, arg, "valid arguments: " VALID_ARGS);
 }
 

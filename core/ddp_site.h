@@ -10,10 +10,11 @@
 #include "core/ddp_options.h"
 
 struct ddp_site {
-	struct ddp_options defaults;	/* mode=, frameworks=, iface= */
+	struct ddp_options defaults;	/* mode=, frameworks=, … */
 	uint16_t port_lo, port_hi;	/* port_range=; 0, 0: not set */
 	unsigned allowed;		/* allow=: bits 1 << ddp_opt */
 	char launcher[256];		/* launcher=: path of ddp-launch */
+	char helpers[256];	/* helpers=: folder of ddp-agent, -controller */
 };
 
 void ddp_site_init(struct ddp_site *site);

@@ -115,7 +115,7 @@ static int check_ports(const struct ddp_task *t, const struct ddp_task_ops *ops,
 {
 	uint16_t port;
 
-	if (!t->r.rank && check_free(t, t->plan.port, ops, err))
+	if (!t->held && !t->r.rank && check_free(t, t->plan.port, ops, err))
 		return -1;
 	if (!(t->plan.frameworks & DDP_FW_BIT(DDP_FW_TF)))
 		return 0;

@@ -29,6 +29,7 @@ struct ddp_task {
 	struct ddp_rank r;
 	char ifname[DDP_IFNAME_MAX];
 	bool torchrun;	/* the command runs torchrun: one task a node is right */
+	bool held;	/* the agent holds the master port, and looks after it */
 	bool again;	/* a plan already carried out once: no checks, hints */
 };
 

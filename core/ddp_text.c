@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "core/ddp_text.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,4 +137,63 @@ int ddp_text_copy(char *buf, size_t size, const char *text)
 	}
 	memcpy(buf, text, len + 1);
 	return 0;
+}
+
+int ddp_text_ms(const char *text, uint32_t *ms)
+{
+	size_t whole = strcspn(text, "."), n = 0;
+	uint32_t s, frac = 0, scale = 1000;
+
+	if (ddp_text_u32_n(text, whole, 0, UINT32_MAX / 1000 - 1, &s))
+		return -1;
+	if (text[whole]) {
+		n = strlen(text + whole + 1);
+		if (!n || n > 3 ||
+		    ddp_text_u32_n(text + whole + 1, n, 0, 999, &frac))
+			return -1;
+		while (n--)
+			scale /= 10;
+	}
+	*ms = s * 1000 + frac * scale;
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int sig;
+} signals[] = {
+	{ "HUP", SIGHUP }, { "INT", SIGINT }, { "QUIT", SIGQUIT },
+	{ "ILL", SIGILL }, { "TRAP", SIGTRAP }, { "ABRT", SIGABRT },
+	{ "BUS", SIGBUS }, { "FPE", SIGFPE }, { "KILL", SIGKILL },
+	{ "USR1", SIGUSR1 }, { "SEGV", SIGSEGV }, { "USR2", SIGUSR2 },
+	{ "PIPE", SIGPIPE }, { "ALRM", SIGALRM }, { "TERM", SIGTERM },
+	{ "XCPU", SIGXCPU }, { "XFSZ", SIGXFSZ }, { "VTALRM", SIGVTALRM },
+	{ "PROF", SIGPROF }, { "POLL", SIGPOLL }, { "SYS", SIGSYS },
+	{ "WINCH", SIGWINCH }, { "URG", SIGURG }, { "PWR", SIGPWR },
+	{ "STKFLT", SIGSTKFLT }
+};
+
+int ddp_text_signal(const char *text)
+{
+	uint32_t n = 0;
+
+	(void)ddp_text_u32(text, 1, 31, &n);
+	if (!strncmp(text, "SIG", 3))
+		text += 3;
+	for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		if (n ? (int)n == signals[i].sig :
+		    !strcmp(text, signals[i].name))
+			return signals[i].sig;
+	return -1;
+}
+
+const char *ddp_text_signame(int sig, char *buf, size_t size)
+{
+	for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		if (signals[i].sig == sig) {
+			snprintf(buf, size, "SIG%s", signals[i].name);
+			return buf;
+		}
+	snprintf(buf, size, "signal %d", sig);
+	return buf;
 }

@@ -46,6 +46,22 @@ bool ddp_text_is_loopback(const char *text);
 bool ddp_text_is_ifname(const char *text);
 
 /*
+ * Seconds with at most three decimals ("5", "0.5") in milliseconds, up to
+ * about 49 days. Returns 0, or -1.
+ */
+int ddp_text_ms(const char *text, uint32_t *ms);
+
+/*
+ * A signal that can be sent to end a program, by name ("TERM", "SIGTERM") or
+ * by number 1…31; -1 for others, and for STOP, TSTP, TTIN, TTOU, CONT and
+ * CHLD, which end nothing.
+ */
+int ddp_text_signal(const char *text);
+
+/* "SIGTERM", or "signal 40". Into buf (24 bytes suffice); returns buf. */
+const char *ddp_text_signame(int sig, char *buf, size_t size);
+
+/*
  * Append formatted text at *pos of buf. Returns 0, or -1 and an unchanged
  * *pos when it does not fit whole.
  */

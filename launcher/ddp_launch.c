@@ -31,6 +31,8 @@ static const enum ddp_opt our_options[] = { DDP_OPT_EXPLAIN,
 #define OPT_HELP 100
 #define OPT_VERSION 101
 #define OPT_COMPLETE 102
+#define OPT_STATE 103
+#define OPT_KILL 104
 
 struct launch {
 	struct launch_step step;
@@ -157,12 +159,14 @@ static void __attribute__((noreturn)) complete_plan(struct launch *l)
 /* Options up to the command; returns the index of the command in argv. */
 static int read_options(struct launch *l, int argc, char **argv)
 {
-	struct option table[2 * NOPTIONS + 4] = {
+	struct option table[2 * NOPTIONS + 6] = {
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{ "complete-plan", no_argument, NULL, OPT_COMPLETE },
+		{ "step-state", required_argument, NULL, OPT_STATE },
+		{ "kill-step", required_argument, NULL, OPT_KILL },
 	};
-	struct option *o = table + 3;
+	struct option *o = table + 5;
 	int c;
 
 	/* Also under srun's names: messages speak of those. */
@@ -185,6 +189,10 @@ static int read_options(struct launch *l, int argc, char **argv)
 		}
 		if (c == OPT_COMPLETE)
 			complete_plan(l);
+		if (c == OPT_STATE)
+			exit(launch_slurm_state(optarg));
+		if (c == OPT_KILL)
+			exit(launch_slurm_kill(optarg));
 		if (c >= (int)NOPTIONS)
 			exit(2);	/* getopt has said what is wrong */
 		set_option(l, our_options[c], optarg);

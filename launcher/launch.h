@@ -66,6 +66,13 @@ char *launch_slurm_plan(struct ddp_plan *plan, const struct launch_step *s,
 			struct ddp_err *err);
 
 /*
+ * For the controller: prints the state of step "JOB.STEP", or ends the step.
+ * Returns the exit code of the program.
+ */
+int launch_slurm_state(const char *step);
+int launch_slurm_kill(const char *step);
+
+/*
  * One answer for all tasks of a node and step that ask the same question
  * (the text that everything the answer depends on is part of): the first
  * caller makes it with make(arg, err) in a child process, the others get it

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <slurm/slurm.h>
 
@@ -102,4 +103,45 @@ char *launch_slurm_plan(struct ddp_plan *plan, const struct launch_step *s,
 out:
 	ddp_compat_step_clear(&step);
 	return text;
+}
+
+/* "JOB.STEP"; a component behind it ("+1") says nothing more. */
+static int read_step(const char *text, uint32_t *job, uint32_t *step)
+{
+	size_t n = strcspn(text, ".");
+
+	if (!text[n] || ddp_text_u32_n(text, n, 1, UINT32_MAX, job))
+		return -1;
+	text += n + 1;
+	return ddp_text_u32_n(text, strcspn(text, "+"), 0, UINT32_MAX, step);
+}
+
+int launch_slurm_state(const char *text)
+{
+	static const char *const names[] = { "unknown", "running",
+		"cancelled", "gone" };
+	uint32_t job, step;
+
+	if (read_step(text, &job, &step))
+		return 2;
+	/* Whoever asks does not wait longer. */
+	(void)alarm(5);
+	slurm_init(NULL);
+	puts(names[ddp_compat_step_state(job, step)]);
+	return fflush(stdout) ? 1 : 0;
+}
+
+int launch_slurm_kill(const char *text)
+{
+	uint32_t job, step;
+	struct ddp_err err;
+
+	if (read_step(text, &job, &step))
+		return 2;
+	(void)alarm(30);
+	slurm_init(NULL);
+	if (!ddp_compat_step_kill(job, step, &err))
+		return 0;
+	fprintf(stderr, LAUNCH_MSG "error: %s\n", err.text);
+	return 1;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two facts that SPANK does not hand to a plugin in srun: what --export does
- * to the environment, and whether a --task-prolog will run after us. Used
- * for warnings and checks only.
+ * Three facts that SPANK does not hand to a plugin in srun: what --export
+ * does to the environment, whether a --task-prolog will run after us (both
+ * for warnings and checks only), and --kill-on-bad-exit=0.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 
 static char *cmdline;
 static const char *export_list;
-static bool task_prolog;
+static bool task_prolog, keep_running;
 static char value[4096];
 
 static size_t read_cmdline(void)
@@ -43,7 +43,18 @@ void ddp_cmdline_clear(void)
 	free(cmdline);
 	cmdline = NULL;
 	export_list = NULL;
-	task_prolog = false;
+	task_prolog = keep_running = false;
+}
+
+/* -K0, -K1, --kill-on-bad-exit[=0|1] and its abbreviations. */
+static void read_kill(const char *arg)
+{
+	const char *eq = strchr(arg, '=');
+
+	if (!strncmp(arg, "-K", 2))
+		keep_running = !strcmp(arg, "-K0");
+	else if (!strncmp(arg, "--k", 3))
+		keep_running = eq && !strcmp(eq, "=0");
 }
 
 void ddp_cmdline_read(int nprog)
@@ -54,6 +65,8 @@ void ddp_cmdline_read(int nprog)
 
 	export_list = env ? env : getenv("SLURM_EXPORT_ENV");
 	task_prolog = getenv("SLURM_TASK_PROLOG");
+	env = getenv("SLURM_KILL_BAD_EXIT");
+	keep_running = env && !strcmp(env, "0");
 	for (size_t p = 0; p < used; p += strlen(cmdline + p) + 1)
 		argc++;
 	for (size_t p = 0; p < used && i < argc - nprog; i++) {
@@ -66,6 +79,8 @@ void ddp_cmdline_read(int nprog)
 			export_list = cmdline + p;
 		else if (!strncmp(arg, "--task-p", 8))
 			task_prolog = true;
+		else
+			read_kill(arg);
 	}
 }
 
@@ -98,4 +113,9 @@ const char *ddp_cmdline_task_env(const char *name)
 bool ddp_cmdline_task_prolog(void)
 {
 	return task_prolog;
+}
+
+bool ddp_cmdline_keep_running(void)
+{
+	return keep_running;
 }

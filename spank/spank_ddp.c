@@ -4,13 +4,16 @@
  *
  *   srun      init → init_post_opt → local_user_init
  *   sbatch    init → init_post_opt
- *   node      init (root) → task_init (each task, the user's ids)
+ *   node      init, init_post_opt (root) → user_init (the user's effective
+ *             ids) → task_post_fork (root, each task) and task_init (in the
+ *             task, the user's ids) → task_exit (root)
  *
- * On the nodes nothing the user chose is read before task_init: until then
- * the code runs as root inside slurmstepd.
+ * On the nodes nothing the user chose is looked at before task_init: until
+ * then the code runs as root inside slurmstepd. It only hands bytes on.
  */
 #include "config.h"
 
+#include "core/ddp_control.h"
 #include "spank/spank_ddp.h"
 
 #include <stdlib.h>
@@ -27,7 +30,7 @@ static struct ddp_spank state;
  * memory. inits: how often it is listed; the callbacks work once for each
  * round of that many calls.
  */
-static unsigned inits, post_opts, user_inits, task_inits;
+static unsigned inits, post_opts, user_inits, task_inits, forks, exits;
 
 static bool repeated(unsigned *calls)
 {
@@ -60,6 +63,8 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 		 * Slurm has copied the environment. */
 		(void)unsetenv(DDP_PLAN_ENV);
 		(void)unsetenv(DDP_HET_ENV);
+		(void)unsetenv(DDP_CONTROL_ENV);
+		ddp_channel_init();
 		ddp_spank_options_register(sp, "SLURM_");
 		return 0;
 	case S_CTX_ALLOCATOR:
@@ -77,7 +82,6 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 
 int slurm_spank_init_post_opt(spank_t sp, int argc, char **argv)
 {
-	(void)sp;
 	(void)argc;
 	(void)argv;
 	if (repeated(&post_opts))
@@ -87,6 +91,9 @@ int slurm_spank_init_post_opt(spank_t sp, int argc, char **argv)
 		return ddp_srun_post_opt(&state);
 	case S_CTX_ALLOCATOR:
 		return ddp_alloc_post_opt(&state);
+	case S_CTX_REMOTE:
+		ddp_agent_gate(sp);
+		return 0;
 	default:
 		return 0;
 	}
@@ -97,6 +104,34 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	return repeated(&user_inits) ? 0 : ddp_srun_user_init(sp, &state);
+}
+
+/* On a node: a failure is the tasks' to report, see ddp_agent_wait(). */
+int slurm_spank_user_init(spank_t sp, int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	if (!repeated(&user_inits))
+		ddp_agent_start(sp, &state);
+	return 0;
+}
+
+int slurm_spank_task_post_fork(spank_t sp, int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	if (!repeated(&forks))
+		ddp_agent_task(sp);
+	return 0;
+}
+
+int slurm_spank_task_exit(spank_t sp, int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	if (!repeated(&exits))
+		ddp_agent_exited(sp);
+	return 0;
 }
 
 int slurm_spank_task_init(spank_t sp, int argc, char **argv)
@@ -113,7 +148,8 @@ int slurm_spank_exit(spank_t sp, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	ddp_spank_options_clear();
+	ddp_agent_clear();
 	memset(&state, 0, sizeof(state));
-	inits = post_opts = user_inits = task_inits = 0;
+	inits = post_opts = user_inits = task_inits = forks = exits = 0;
 	return 0;
 }

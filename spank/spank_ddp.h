@@ -8,6 +8,7 @@
 #define SPANK_DDP_H
 
 #include "core/ddp_env.h"
+#include "core/ddp_gate.h"
 #include "core/ddp_port.h"
 #include "core/ddp_site.h"
 
@@ -15,6 +16,11 @@
 
 /* All messages to people start like this. */
 #define DDP_MSG "ddp: "
+
+/* Slurm's switch for one line an ended node instead of one a task; srun sets
+ * it with this value where the user did not, and the tasks take it out. */
+#define DDP_REDUCE_ENV "SLURM_SRUN_REDUCE_TASK_EXIT_MSG"
+#define DDP_REDUCE_OURS "1ddp"
 
 /* What the plugin learns before a launch, in every context. */
 struct ddp_spank {
@@ -72,6 +78,10 @@ int ddp_srun_publish(const struct ddp_spank *state,
 /* Put the plan, and sentinels for nodes without the plugin, into the
  * environment of the launch. 0, or -1 with *err. */
 int ddp_srun_publish_env(const struct ddp_plan *plan, struct ddp_err *err);
+/* Start the controller, or make *plan stateless where that is allowed. 0, or
+ * -1 with *err. */
+int ddp_srun_controller(struct ddp_spank *state, struct ddp_plan *plan,
+			struct ddp_err *err);
 /* What the options say, into an empty plan. */
 void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan);
 /* MASTER_ADDR of a plan: the user's, or the NodeAddr of rank 0's node. */
@@ -85,8 +95,7 @@ void ddp_srun_pool(const struct ddp_spank *state, struct ddp_portset *set);
 /* srun, once it sees a second component: tell the nodes of all of them. */
 int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err);
 /* srun, when the step exists: check, explain; the nodes do the same. */
-int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
-		   struct ddp_err *err);
+int ddp_het_launch(spank_t sp, struct ddp_spank *state, struct ddp_err *err);
 /*
  * A task: the announced plan, completed by the launcher program (which asks
  * slurmctld once a node), malloc'ed; NULL with *err. slurmstepd itself must
@@ -103,7 +112,53 @@ void ddp_cmdline_read(int nprog);
 const char *ddp_cmdline_task_env(const char *name);
 /* Was --task-prolog or SLURM_TASK_PROLOG given? */
 bool ddp_cmdline_task_prolog(void);
+/* Did the user say --kill-on-bad-exit=0, or its twin in the environment? */
+bool ddp_cmdline_keep_running(void);
 void ddp_cmdline_clear(void);
+
+/* spank_ctl.c: srun and its controller */
+
+/*
+ * Make the listening socket and the key, and put them into the environment
+ * of the launch; does nothing the second time. 0, or -1 with *err.
+ */
+int ddp_ctl_announce(const struct ddp_spank *state, struct ddp_err *err);
+/* Start the controller; after ddp_ctl_announce(). 0, or -1 with *err. */
+int ddp_ctl_spawn(const struct ddp_spank *state, struct ddp_err *err);
+/* Tell it what the step is, and listen to it from now on. nodes: Slurm's
+ * list. 0, or -1 with *err. */
+int ddp_ctl_tell(const struct ddp_spank *state, const struct ddp_plan *plan,
+		 const char *nodes, struct ddp_err *err);
+/* Go on without: the nodes will not look for a controller. */
+void ddp_ctl_drop(void);
+
+/* spank_channel.c: what the controller says, and srun's exit code */
+
+/* Once, before anything of Slurm's registers a handler. */
+void ddp_channel_init(void);
+/* Takes the socket over. 0, or -1 with *err. */
+int ddp_channel_start(int fd, uint32_t grace_ms, struct ddp_err *err);
+
+/* spank_agent.c: slurmstepd, the agent and the tasks */
+
+/* slurmstepd, as root, before anything else: the gate, if srun has a
+ * controller. Looks at no byte of the user's. */
+void ddp_agent_gate(spank_t sp);
+/* slurmstepd with the user's effective ids: start the agent. */
+void ddp_agent_start(spank_t sp, const struct ddp_spank *state);
+/* slurmstepd: a task was forked and waits; a task has ended. */
+void ddp_agent_task(spank_t sp);
+void ddp_agent_exited(spank_t sp);
+void ddp_agent_clear(void);
+/* spank_drain.c: wait, bounded, until what tasks have printed has left. */
+void ddp_drain(void);
+/*
+ * A task: wait for the whole step, if srun has a controller. Returns 0 and
+ * the answer (state DDP_GATE_WAIT: no controller), or -1 with *err; free
+ * out->text. Takes the key out of the environment.
+ */
+int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
+		   struct ddp_err *err);
 
 /* spank_step.c: a task, with the user's ids, before its exec */
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);

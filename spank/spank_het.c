@@ -89,8 +89,7 @@ int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err)
 	return rc || !text ? -1 : 0;
 }
 
-int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
-		   struct ddp_err *err)
+int ddp_het_launch(spank_t sp, struct ddp_spank *state, struct ddp_err *err)
 {
 	const char *text = getenv(DDP_HET_ENV);
 	struct ddp_compat_step step;
@@ -102,9 +101,13 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 	if (!text || ddp_plan_parse(&plan, text, err))
 		return ddp_err_set(err, DDP_EINCONS, "the announced plan of "
 				   "this heterogeneous step is gone");
-	rc = het_fill(sp, &plan, &step, err);
+	rc = plan.mode == DDP_MODE_FULL ?
+		ddp_srun_controller(state, &plan, err) : 0;
+	if (!rc)
+		rc = het_fill(sp, &plan, &step, err);
 	ddp_portset_init(&none, 1, 0);
-	if (!rc)	/* the port stands; is it free on rank 0's node? */
+	/* The port stands; is it free on rank 0's node? */
+	if (!rc && (plan.mode != DDP_MODE_FULL || state->options.prefer))
 		rc = ddp_master_choose(&plan, &none, true, err);
 	if (rc && err->code == DDP_EBUSY &&
 	    !(plan.given & (1U << DDP_OPT_MASTER_PORT)))
@@ -115,6 +118,8 @@ int ddp_het_launch(spank_t sp, const struct ddp_spank *state,
 		rc = ddp_srun_publish(state, &plan, step.nodes, err);
 	if (!rc)	/* reaches one component, which need not ask then */
 		rc = ddp_srun_publish_env(&plan, err);
+	if (!rc && plan.mode == DDP_MODE_FULL)
+		rc = ddp_ctl_tell(state, &plan, step.nodes, err);
 	ddp_compat_step_clear(&step);
 	ddp_plan_clear(&plan);
 	return rc;

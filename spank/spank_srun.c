@@ -32,7 +32,9 @@ int ddp_srun_post_opt(struct ddp_spank *state)
 	}
 	ddp_spank_options_idle(state);
 	if (++state->components > 1 && state->options.mode != DDP_MODE_OFF &&
-	    ddp_het_announce(state, &err)) {
+	    ((state->options.mode == DDP_MODE_FULL &&
+	      ddp_ctl_announce(state, &err)) ||
+	     ddp_het_announce(state, &err))) {
 		slurm_spank_log(DDP_MSG "error: %s", err.text);
 		exit(1);
 	}
@@ -141,6 +143,9 @@ static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
 		     struct ddp_compat_step *step, struct ddp_err *err)
 {
 	bool tf = plan->frameworks & DDP_FW_BIT(DDP_FW_TF);
+	/* Rank 0's agent finds one itself; this one is for a start without. */
+	bool probe = plan->mode != DDP_MODE_FULL || tf ||
+		state->options.prefer;
 	struct ddp_portset set;
 
 	if (ddp_compat_step_get(plan->job, plan->step, tf, step, err))
@@ -158,7 +163,7 @@ static int make_plan(struct ddp_plan *plan, const struct ddp_spank *state,
 			return -1;
 	}
 	ddp_srun_pool(state, &set);
-	if (ddp_master_choose(plan, &set, true, err))
+	if (ddp_master_choose(plan, &set, probe, err))
 		return -1;
 	plan->job = visible_job(plan->job);
 	return ddp_site_check(&state->site, plan->given, plan->port, err);
@@ -231,12 +236,16 @@ int ddp_srun_publish(const struct ddp_spank *state,
 		     struct ddp_err *err)
 {
 	const struct ddp_explain_ops ops = { explain_line, explain_had, NULL };
+	struct ddp_plan shown = *plan;
 
+	if (shown.mode == DDP_MODE_FULL &&
+	    !(shown.given & (1U << DDP_OPT_MASTER_PORT)))
+		shown.port = 0;
 	if (check_tf(plan, err))
 		return -1;
 	warn_replaced(plan);
 	if (state->options.explain)
-		ddp_explain(plan, nodes, &ops);
+		ddp_explain(&shown, nodes, &ops);
 	return 0;
 }
 
@@ -255,24 +264,53 @@ int ddp_srun_publish_env(const struct ddp_plan *plan, struct ddp_err *err)
 	return rc ? ddp_err_set(err, DDP_ENOMEM, "out of memory") : 0;
 }
 
-static int launch_plain(spank_t sp, const struct ddp_spank *state, int argc,
+/*
+ * The controller, started before the questions to slurmctld so that both
+ * take their time together. Without one the step goes on if it may.
+ */
+int ddp_srun_controller(struct ddp_spank *state, struct ddp_plan *plan,
+			struct ddp_err *err)
+{
+	if (ddp_cmdline_keep_running() &&
+	    !(state->given & (1U << DDP_OPT_ABORT)))
+		state->options.abort = DDP_ABORT_NONE;
+	if (!ddp_ctl_announce(state, err) && !ddp_ctl_spawn(state, err)) {
+		if (!getenv(DDP_REDUCE_ENV))
+			(void)setenv(DDP_REDUCE_ENV, DDP_REDUCE_OURS, 1);
+		return 0;
+	}
+	if (!state->options.prefer || state->components > 1)
+		return -1;
+	slurm_spank_log(DDP_MSG "warning: %s; starting in stateless mode",
+			err->text);
+	ddp_ctl_drop();
+	plan->mode = DDP_MODE_STATELESS;
+	return 0;
+}
+
+static int launch_plain(spank_t sp, struct ddp_spank *state, int argc,
 			char **argv, struct ddp_err *err)
 {
 	struct ddp_compat_step step;
 	struct ddp_plan plan;
-	int rc;
+	int rc = 0;
 
 	memset(&step, 0, sizeof(step));
 	ddp_srun_plan_init(state, &plan);
 	(void)spank_get_item(sp, S_JOB_ID, &plan.job);
 	(void)spank_get_item(sp, S_JOB_STEPID, &plan.step);
-	rc = make_plan(&plan, state, &step, err);
+	if (plan.mode == DDP_MODE_FULL)
+		rc = ddp_srun_controller(state, &plan, err);
+	if (!rc)
+		rc = make_plan(&plan, state, &step, err);
 	if (!rc)
 		rc = ddp_srun_publish(state, &plan, step.nodes, err);
 	if (!rc && ddp_task_argv_torchrun(argc, argv))
 		hint_torchrun(&plan);
 	if (!rc)
 		rc = ddp_srun_publish_env(&plan, err);
+	if (!rc && plan.mode == DDP_MODE_FULL)
+		rc = ddp_ctl_tell(state, &plan, step.nodes, err);
 	ddp_compat_step_clear(&step);
 	ddp_plan_clear(&plan);
 	return rc;

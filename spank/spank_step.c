@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_errfile.h"
 #include "core/ddp_task.h"
 #include "spank/spank_ddp.h"
 
@@ -189,9 +190,52 @@ static bool has_shim(int argc, char **argv)
 		ddp_task_argv_has(argc, argv, "ddp-launch-static");
 }
 
+/* The plan as it was carried out, for the ddp-launch inside. */
+static int hand_on(spank_t sp, const struct ddp_plan *plan)
+{
+	char *text = ddp_plan_format(plan, NULL);
+	int rc = text ? task_set(sp, DDP_PLAN_ENV, text, true) : -1;
+
+	free(text);
+	return rc;
+}
+
+/* With a controller: it decides the port, and that all may start. */
+static int take_answer(struct ddp_task *t, const struct ddp_gate_answer *a,
+		       struct ddp_err *err)
+{
+	if (t->plan.mode == DDP_MODE_FULL && a->state == DDP_GATE_WAIT)
+		return ddp_err_set(err, DDP_EINCONS, "the launch plan is for "
+			"full mode, but srun named no controller");
+	if (a->state == DDP_GATE_OPEN && a->port)
+		t->plan.port = a->port;
+	t->held = a->state == DDP_GATE_OPEN;
+	if (!t->plan.port)
+		return ddp_err_set(err, DDP_EINCONS, "the launch plan has no "
+				   "master port");
+	return 0;
+}
+
+/* The file in the agent's folder where torch leaves its exception. What an
+ * outer step's rank has handed on is not the user's choice. */
+static int set_error_file(spank_t sp, const struct ddp_task *t,
+			  const struct ddp_gate_answer *a)
+{
+	char path[DDP_GATE_DIR_MAX + 24], had[DDP_GATE_DIR_MAX + 24];
+
+	if (spank_getenv(sp, DDP_ERROR_FILE_ENV, had, sizeof(had)) ==
+	    ESPANK_SUCCESS && ddp_errfile_is_ours(had))
+		(void)spank_unsetenv(sp, DDP_ERROR_FILE_ENV);
+	if (a->state != DDP_GATE_OPEN || !a->dir[0] ||
+	    !(t->plan.frameworks & DDP_FW_TORCHLIKE))
+		return 0;
+	snprintf(path, sizeof(path), "%s/%" PRIu32 ".json", a->dir, t->r.rank);
+	return task_set(sp, DDP_ERROR_FILE_ENV, path, false);
+}
+
 static int carry_out(spank_t sp, const struct ddp_spank *state,
 		     struct facts *f, struct ddp_task *t, const char *text,
-		     struct ddp_err *err)
+		     const struct ddp_gate_answer *a, struct ddp_err *err)
 {
 	const struct ddp_task_ops ops = { task_get, task_set, task_say, sp };
 	char **argv = NULL;
@@ -199,14 +243,15 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 
 	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
 		argc = 0;
-	if (ddp_plan_parse(&t->plan, text, err) ||
+	if (ddp_plan_parse(&t->plan, text, err) || take_answer(t, a, err) ||
 	    (t->plan.het && globalize(sp, f, &t->plan.layout, err)) ||
 	    check_plan(f, &t->plan, err) ||
 	    ddp_site_check(&state->site, t->plan.given, t->plan.port, err))
 		return -1;
-	/* Where srun's plan reached one component only, the others need the
-	 * launcher: without it all refuse, not half a world. */
-	if (t->plan.het && access(state->site.launcher, X_OK))
+	/* Without a controller srun's plan reaches one component only, and the
+	 * others need the launcher: without it all refuse, not half a world. */
+	if (t->plan.het && a->state != DDP_GATE_OPEN &&
+	    access(state->site.launcher, X_OK))
 		return ddp_err_set(err, DDP_ESYS, "heterogeneous step: %s is "
 			"not there; install it, or name it by launcher= in "
 			"plugstack.conf", state->site.launcher);
@@ -217,8 +262,8 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	t->torchrun = ddp_task_argv_torchrun(argc, argv);
 	if (ddp_task_apply(t, &ops, err))
 		return -1;
-	if (has_shim(argc, argv) && spank_setenv(sp, DDP_PLAN_ENV, text, 1) !=
-	    ESPANK_SUCCESS)
+	if (set_error_file(sp, t, a) ||
+	    (has_shim(argc, argv) && hand_on(sp, &t->plan)))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	if (t->plan.verify || ddp_compat_task_prolog())
 		return ddp_verify_start(&t->plan, &t->r, argc ? argv[0] : "",
@@ -226,25 +271,46 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	return 0;
 }
 
+/* Slurm's messages are shortened for this launch, not for the program. */
+static void unset_reduce(spank_t sp)
+{
+	char text[16];
+
+	if (spank_getenv(sp, DDP_REDUCE_ENV, text, sizeof(text)) ==
+	    ESPANK_SUCCESS && !strcmp(text, DDP_REDUCE_OURS))
+		(void)spank_unsetenv(sp, DDP_REDUCE_ENV);
+}
+
 static void launch_task(spank_t sp, const struct ddp_spank *state,
 			struct ddp_task *t)
 {
+	struct ddp_gate_answer answer;
 	struct facts f;
 	struct ddp_err err;
-	char *text;
+	char *text = NULL;
 	int rc;
 
 	memset(&f, 0, sizeof(f));
 	rc = get_facts(sp, &f, &err);
-	text = read_plan(sp, state, &f);
-	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
+	if (ddp_agent_wait(sp, &answer, rc ? NULL : &err) && !rc)
+		rc = -1;
+	if (!rc && answer.state == DDP_GATE_REFUSED)
+		rc = ddp_err_set(&err, DDP_ESYS, "%s", answer.text);
+	if (rc)
+		refuse(&f, &err);
+	if (answer.text && answer.text[0])
+		text = strdup(answer.text);
 	if (!text)
-		return;
-	(void)spank_unsetenv(sp, DDP_HET_ENV);
-	ddp_spank_options_unset(sp);
-	if (!rc)
-		rc = carry_out(sp, state, &f, t, text, &err);
+		text = read_plan(sp, state, &f);
+	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
+	unset_reduce(sp);
+	if (text) {
+		(void)spank_unsetenv(sp, DDP_HET_ENV);
+		ddp_spank_options_unset(sp);
+		rc = carry_out(sp, state, &f, t, text, &answer, &err);
+	}
 	free(text);
+	free(answer.text);
 	ddp_plan_clear(&t->plan);
 	if (rc)
 		refuse(&f, &err);

@@ -10,9 +10,12 @@
 # or install it as /etc/bash_completion.d/slurm-ddp.
 
 _ddp_options='--ddp-launch --ddp-explain --ddp-frameworks= --ddp-master-port=
---ddp-master-addr= --ddp-iface='
+--ddp-master-addr= --ddp-iface= --ddp-abort= --ddp-abort-signal= --ddp-grace=
+--ddp-exit-grace= --ddp-start-timeout= --ddp-node-timeout= --ddp-control=
+--ddp-report-file='
 
-# The values of an option, in the words of --help.
+# The values of an option, in the words of --help. Of the times only the
+# default is offered; a path is completed as files are.
 _ddp_values()
 {
 	case $1 in
@@ -20,6 +23,13 @@ _ddp_values()
 	--ddp-frameworks) echo torch jax torch,jax horovod deepspeed accelerate \
 		lightning tf ;;
 	--ddp-master-port | --ddp-master-addr) echo auto ;;
+	--ddp-abort) echo gang node none ;;
+	--ddp-abort-signal) echo TERM INT HUP QUIT USR1 USR2 KILL ;;
+	--ddp-grace) echo 5 ;;
+	--ddp-exit-grace) echo off ;;
+	--ddp-start-timeout) echo 60 ;;
+	--ddp-node-timeout) echo 20 ;;
+	--ddp-control) echo require prefer ;;
 	--ddp-iface)
 		echo none auto
 		[[ ! -d /sys/class/net ]] || (cd /sys/class/net && echo *) ;;
@@ -78,6 +88,12 @@ _ddp_complete()
 	local opt value prefix=''
 	_ddp_split
 	if [[ -n $opt ]]; then
+		if [[ $opt == --ddp-report-file ]]; then
+			mapfile -t COMPREPLY < <(compgen -P "$prefix" \
+				-f -- "$value")
+			compopt -o filenames 2>/dev/null
+			return 0
+		fi
 		mapfile -t COMPREPLY < <(compgen -P "$prefix" \
 			-W "$(_ddp_values "$opt")" -- "$value")
 		return 0

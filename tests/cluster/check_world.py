@@ -20,6 +20,7 @@ TORCH_OWNED = """GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK
     PET_MASTER_ADDR PET_MASTER_PORT PET_RDZV_ENDPOINT PET_RDZV_ID""".split()
 TORCH_SOFT = ["OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"]
 JAX_OWNED = ["JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"]
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 BASE_OWNED = """RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK
     MASTER_ADDR MASTER_PORT""".split()
 
@@ -166,6 +167,27 @@ def differences(ranks, args):
                     r.procid, r.node, k, got, want)
 
 
+def wrong_error_files(ranks, args):
+    """TORCHELASTIC_ERROR_FILE: full mode's, for PyTorch; a folder a node."""
+    full = args.mode == "full" or not args.mode and \
+        ERROR_FILE in ranks[0].env
+    folders = {}
+    for r in ranks:
+        got = r.env.get(ERROR_FILE)
+        if not full or "torch" not in args.frameworks:
+            if got is not None:
+                yield "rank %d: %s is %r" % (r.procid, ERROR_FILE, got)
+            continue
+        m = re.fullmatch(r"(/(?:dev/shm|tmp)/ddp-agent-[A-Za-z0-9]{6})/%d\.json"
+                         % r.procid, got or "")
+        if not m:
+            yield "rank %d: %s is %r" % (r.procid, ERROR_FILE, got)
+        elif folders.setdefault(r.node, m.group(1)) != m.group(1):
+            yield "node %s has two folders of error files" % r.node
+    if len(set(folders.values())) != len(folders):
+        yield "nodes share a folder of error files"
+
+
 def added(ranks, plain):
     """Names that a launch adds to what a plain srun gives."""
     before = set().union(*(p.env for p in plain))
@@ -176,6 +198,8 @@ def wrong_names(ranks, plain, args):
     want = set(BASE_OWNED)
     if "torch" in args.frameworks:
         want |= set(TORCH_OWNED) | set(TORCH_SOFT)
+        if args.mode != "stateless":
+            want.add(ERROR_FILE)
     if "jax" in args.frameworks:
         want |= set(JAX_OWNED)
     got = added(ranks, plain)
@@ -206,6 +230,8 @@ def parse_args():
     p.add_argument("--port", help="MASTER_PORT that was asked for")
     p.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     p.add_argument("--unset", action="append", default=[], metavar="NAME")
+    p.add_argument("--mode", choices=("full", "stateless"),
+                   help="without: either, but all ranks the same")
     p.add_argument("--plain", help="dumps of the same step without a launch")
     return p.parse_args()
 
@@ -226,6 +252,7 @@ def main():
     else:
         wrong = list(wrong_ids(ranks, args))
         wrong += differences(ranks, args)
+        wrong += wrong_error_files(ranks, args)
         if args.plain:
             wrong += wrong_names(ranks, read_ranks(args.plain), args)
     print("\n".join(wrong), end="\n" if wrong else "")

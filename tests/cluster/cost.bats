@@ -52,13 +52,16 @@ rpcs()
 @test "calls to slurmctld: at most two more, whatever the number of tasks" {
 	plain=$(rpcs 4)
 	((plain >= 2))
-	few=$(rpcs 4 --ddp-launch)
-	many=$(rpcs 64 --ddp-launch)
-	echo "plain $plain, 4 tasks $few, 64 tasks $many"
-	((few > plain && few <= plain + 2))
-	same "$few" "$many"
-	# The options cost nothing more.
-	same "$few" "$(rpcs 4 --ddp-launch --ddp-explain)"
+	for mode in full stateless; do
+		few=$(rpcs 4 --ddp-launch=$mode)
+		many=$(rpcs 64 --ddp-launch=$mode)
+		echo "plain $plain, $mode: 4 tasks $few, 64 tasks $many"
+		((few > plain && few <= plain + 2))
+		same "$few" "$many"
+		# The options cost nothing more.
+		same "$few" "$(rpcs 4 --ddp-launch=$mode --ddp-explain)"
+	done
+	same "$few" "$(rpcs 4 --ddp-launch --ddp-report-file=/dev/null)"
 	same "$plain" "$(rpcs 4 --ddp-launch=off)"
 }
 
@@ -107,22 +110,53 @@ tasks()
 	# One before, so that caches are warm.
 	in_cluster srun -w "${DEVCLUSTER_NODES%% *}" -n4 --ddp-launch true
 	traced plain
-	traced ddp --ddp-launch
-	# All of a step is in it: slurmstepd and four tasks, nothing else.
-	for t in plain ddp; do
-		same 5 "$(cat $t.* | grep -c 'execve(.* = 0')"
+	traced stateless --ddp-launch=stateless
+	traced full --ddp-launch
+	# All of a step is in it: slurmstepd and four tasks, nothing else but,
+	# in full mode, one agent.
+	for t in plain stateless full; do
+		n=5
+		[[ $t != full ]] || n=6
+		same $n "$(cat $t.* | grep -c 'execve(.* = 0')"
 		same 4 "$(tasks $t execve | awk '{ print $1 }')"
 	done
-	cat ddp.* | grep -q 'open.*spank_ddp.so'
+	same 1 "$(cat full.* | grep -c 'execve("[^"]*/ddp-agent".* = 0')"
 	writes='O_WRONLY|O_RDWR|O_CREAT|creat\(|mkdir\(|rename\(|unlink\('
-	same "$(tasks plain "$writes")" "$(tasks ddp "$writes")"
-	same "$(tasks plain 'connect\(')" "$(tasks ddp 'connect\(')"
 	names='resolv.conf|/etc/hosts|nsswitch|gai.conf|htons\(53\)'
-	same "$(tasks plain "$names")" "$(tasks ddp "$names")"
-	# Only rank 0 makes sockets, one for each IP version: its last look at
-	# the port.
 	same "" "$(tasks plain 'socket\(AF_INET')"
-	same "      1" "$(tasks ddp 'socket\(AF_INET,' | cut -c 1-7)"
+	for t in stateless full; do
+		cat $t.* | grep -q 'open.*spank_ddp.so'
+		same "$(tasks plain "$writes")" "$(tasks $t "$writes")"
+		same "$(tasks plain 'connect\(')" "$(tasks $t 'connect\(')"
+		same "$(tasks plain "$names")" "$(tasks $t "$names")"
+	done
+	# Only rank 0 makes sockets, one for each IP version: its last look at
+	# the port. In full mode the agent holds that.
+	same "      1" "$(tasks stateless 'socket\(AF_INET,' | cut -c 1-7)"
+	same "" "$(tasks full 'socket\(AF_INET')"
+}
+
+@test "an agent: no DNS, no file but its folder's, one connection; it leaves" {
+	command -v strace >/dev/null || skip "no strace"
+	traced full --ddp-launch
+	agent=$(grep -l 'execve("[^"]*/ddp-agent".* = 0' full.*)
+	same 1 "$(wc -l <<<"$agent")"
+	sed '1,/ddp-agent"/d' "$agent" >calls
+	run ! grep -E 'resolv.conf|/etc/hosts|nsswitch|gai.conf|htons\(53\)' calls
+	run ! grep -E 'execve|O_WRONLY|O_RDWR|O_CREAT|creat\(|rename\(' calls
+	same 1 "$(grep -c '^mkdir("/dev/shm/ddp-agent-[A-Za-z0-9]*", 0700) *= 0' calls)"
+	same 1 "$(grep -cE '^connect\(.*(= 0|EINPROGRESS)' calls)"
+	wait_until 10 pid_gone "${agent##*.}"
+	# The folder is gone with it.
+	folder=$(sed -n 's/^mkdir("\([^"]*\)".*/\1/p' calls)
+	[[ $folder == /dev/shm/ddp-agent-* && ! -e $folder ]]
+	wait_until 10 no_helpers
+}
+
+no_helpers()
+{
+	[[ -z $(find /proc/[0-9]*/exe -lname "*$CLUSTER_DIR/*ddp-[ac]*" \
+		2>/dev/null) ]]
 }
 
 # What Slurm allocates it points into, behind a header: valgrind calls all of
@@ -154,6 +188,7 @@ blamed()
 		same "" "$(blamed "srun.$i")"
 	done <<-'X'
 		--ddp-launch --ddp-explain --ddp-iface=auto --ddp-frameworks=torch
+		--ddp-launch=stateless --ddp-explain --ddp-frameworks=torch,tf
 		--ddp-launch --ddp-master-port=80
 		--ddp-launch=off --ddp-master-port=29999
 	X
@@ -179,25 +214,30 @@ blamed()
 		</dev/null >"$CLUSTER_TMP/slurmd-other.out" 2>&1 3>&- &
 	echo "$!" >>"$CLUSTER_TMP/slurmds"
 	wait_until 20 other_idle
-	launch -w other -n2 --ddp-launch --ddp-iface=auto \
+	launch -w other -n2 --ddp-launch=stateless --ddp-iface=auto \
 		sh -c "$RANK_DUMP" "$DIR"
 	world "$DIR" --count 2 --set NCCL_SOCKET_IFNAME==lo \
 		--set GLOO_SOCKET_IFNAME=lo
 	# Refused by the task, and by TaskProlog's watcher.
-	fails in_cluster srun -w other -n1 --ddp-launch --ddp-iface=bad0 true
+	fails in_cluster srun -w other -n1 --ddp-launch=stateless \
+		--ddp-iface=bad0 true
+	# valgrind's kernel may have no pidfd_open(): then this is refused.
+	run --separate-stderr in_cluster srun -w other -n2 --ddp-launch true
+	((status == 0)) || says "ddp-agent needs Linux 5.3 or later"
 	printf '#!/bin/sh\necho export OMP_NUM_THREADS=7\n' >prolog
 	chmod 755 prolog
-	launch -w other -n1 --ddp-launch --task-prolog="$PWD/prolog" true
+	launch -w other -n1 --ddp-launch=stateless \
+		--task-prolog="$PWD/prolog" true
 	wait_until 20 other_idle
-	wait_until 20 three_summaries
+	wait_until 20 four_summaries
 	same "" "$(blamed "$CLUSTER_TMP"/vg/*)"
 }
 
 other_idle() { [[ $(in_cluster sinfo -h -n other -o %T) == idle ]]; }
 
-three_summaries()
+four_summaries()
 {
-	(($(grep -l 'ERROR SUMMARY' "$CLUSTER_TMP"/vg/* | wc -l) >= 3))
+	(($(grep -l 'ERROR SUMMARY' "$CLUSTER_TMP"/vg/* | wc -l) >= 4))
 }
 
 @test "afterwards the logs are clean" {

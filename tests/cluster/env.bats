@@ -108,6 +108,15 @@ ranks()
 	same "0 1" "$(var "$two" SLURM_STEP_ID | sed -n 1p)"
 }
 
+@test "the user's own TORCHELASTIC_ERROR_FILE is kept" {
+	export TORCHELASTIC_ERROR_FILE=/dev/null
+	for mode in full stateless; do
+		launch -N2 -n2 --ddp-launch=$mode sh -c \
+			'echo $TORCHELASTIC_ERROR_FILE'
+		same $'/dev/null\n/dev/null' "$output"
+	done
+}
+
 @test "srun inside a task: each step has its own world" {
 	inner=$(new_dir)
 	launch -N2 --ntasks-per-node=1 --ddp-launch sh -c '
@@ -118,8 +127,10 @@ ranks()
 		unset SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
 		srun --overlap -N1 -n1 --ddp-launch sh -c "$1" "$3"' \
 		sh "$RANK_DUMP" "$DIR" "$inner"
-	world "$DIR" --layout 0/1
-	world "$inner" --layout 0
+	world "$DIR" --layout 0/1 --mode full
+	world "$inner" --layout 0 --mode full
+	[[ $(var "$DIR" TORCHELASTIC_ERROR_FILE) != \
+		*"$(var "$inner" TORCHELASTIC_ERROR_FILE)"* ]]
 	# The outer step's values are not the inner's, and it says so, once.
 	says_times 1 "ddp: warning: inherited "
 	says WORLD_SIZE=2 PET_NNODES=2
@@ -137,10 +148,10 @@ ranks()
 	for mode in full stateless; do
 		DIR=$(new_dir)
 		launch -n2 --ddp-launch=$mode sh -c "$RANK_DUMP" "$DIR"
-		world "$DIR" --count 2
+		world "$DIR" --count 2 --mode $mode
 		DIR=$(new_dir)
 		SLURM_DDP_LAUNCH=$mode launch -n2 sh -c "$RANK_DUMP" "$DIR"
-		world "$DIR" --count 2
+		world "$DIR" --count 2 --mode $mode
 	done
 	DIR=$(new_dir)
 	SLURM_DDP_LAUNCH=full launch -n2 --ddp-launch=off \
@@ -176,9 +187,14 @@ ranks()
 	plain=$(new_dir)
 	in_cluster srun -N2 -n2 sh -c "$RANK_DUMP" "$plain"
 	for fw in torch jax torch,jax jax,torch; do
-		DIR=$(new_dir)
-		ranks -N2 -n2 --ddp-frameworks=$fw
-		world "$DIR" --frameworks $fw --plain "$plain"
+		for mode in full stateless; do
+			DIR=$(new_dir)
+			launch -N2 -n2 --ddp-launch=$mode --ddp-frameworks=$fw \
+				sh -c "$RANK_DUMP" "$DIR"
+			same "" "$output$stderr"
+			world "$DIR" --frameworks $fw --mode $mode \
+				--plain "$plain"
+		done
 	done
 }
 

@@ -62,9 +62,13 @@ in_het()
 # --- heterogeneous jobs ---------------------------------------------------------
 
 @test "srun makes a heterogeneous job: plugin" {
-	launch "${A[@]}" --ddp-launch sh dump.sh : "${B[@]}" sh dump.sh
-	same "" "$output$stderr"
-	whole "$DIR"
+	for mode in full stateless; do
+		rm -f "$DIR"/*
+		launch "${A[@]}" --ddp-launch=$mode sh dump.sh : \
+			"${B[@]}" sh dump.sh
+		same "" "$output$stderr"
+		whole "$DIR"
+	done
 }
 
 @test "srun makes a heterogeneous job: ddp-launch" {
@@ -85,6 +89,14 @@ in_het()
 	launch_as_nobody "${A[@]}" ddp-launch sh dump.sh : \
 		"${B[@]}" ddp-launch sh dump.sh
 	whole "$DIR"
+}
+
+@test "full mode: a rank of one component fails, the ranks of all end" {
+	run --separate-stderr in_cluster srun "${A[@]}" --ddp-launch sleep 50 : \
+		"${B[@]}" sh -c '[ $RANK != 3 ] || exit 7; exec sleep 50'
+	same 7 "$status"
+	says "ddp: rank 3 on node ${NODE[0]} failed first: exited with code 7" \
+		"stopped: 4 ranks on 3 nodes (4 by SIGTERM)"
 }
 
 @test "salloc: --het-group=0,1 is one world, =1 and none are smaller ones" {
@@ -142,9 +154,12 @@ in_het()
 @test "components of one job: plugin and ddp-launch" {
 	in_one() { run -0 --separate-stderr in_cluster salloc -Q -N3 \
 		--ntasks-per-node=2 env -u SLURM_NTASKS_PER_NODE "$@"; }
-	in_one srun "${A[@]}" --ddp-launch sh dump.sh : "${B[@]}" sh dump.sh
-	whole "$DIR"
-	rm -f "$DIR"/*
+	for mode in full stateless; do
+		in_one srun "${A[@]}" --ddp-launch=$mode sh dump.sh : \
+			"${B[@]}" sh dump.sh
+		whole "$DIR"
+		rm -f "$DIR"/*
+	done
 	: >"$PLUGSTACK"
 	in_one srun "${A[@]}" ddp-launch sh dump.sh : \
 		"${B[@]}" ddp-launch sh dump.sh
@@ -170,10 +185,14 @@ in_het()
 @test "a busy port is refused" {
 	port=$(free_ports 1)
 	hold_ports 0.0.0.0 "$port"
+	fails in_cluster srun "${A[@]}" --ddp-launch=stateless \
+		--ddp-master-port="$port" touch ran : "${B[@]}" touch ran
+	says "ddp: error: " "master port $port is "
 	fails in_cluster srun "${A[@]}" --ddp-launch --ddp-master-port="$port" \
 		touch ran : "${B[@]}" touch ran
 	release_ports
-	says "ddp: error: " "master port $port is "
+	same 75 "$status"
+	says "ddp: the launch failed: no master port on node ${NODE[2]}: port $port is in use by python3 (pid "
 	[[ ! -e ran ]]
 }
 
@@ -236,8 +255,8 @@ assert host[0] == host[1] == sys.argv[1] != host[2] == host[3] != host[4]
 
 @test "launcher= names nothing: ranks refuse and say what to do" {
 	sed -i 's,launcher=[^ ]*,launcher=/no/such/program,' "$PLUGSTACK"
-	fails in_cluster srun "${A[@]}" --ddp-launch true : \
-		"${B[@]}" --ddp-launch touch ran.missing
+	fails in_cluster srun "${A[@]}" --ddp-launch=stateless true : \
+		"${B[@]}" --ddp-launch=stateless touch ran.missing
 	same 1 "$status"
 	# The first component has its plan from srun. The others ask here.
 	for r in 2 3 4; do
@@ -246,8 +265,12 @@ assert host[0] == host[1] == sys.argv[1] != host[2] == host[3] != host[4]
 	says "launcher= in plugstack.conf"
 	[[ ! -e ran.missing ]]
 	# Other launches do not need it.
-	launch -N2 -n3 --ddp-launch sh dump.sh
+	launch -N2 -n3 --ddp-launch=stateless sh dump.sh
 	world "$DIR" --count 3
+	# In full mode the plan comes from the controller.
+	rm -f "$DIR"/*
+	launch "${A[@]}" --ddp-launch sh dump.sh : "${B[@]}" sh dump.sh
+	whole "$DIR"
 }
 
 @test "the static ddp-launch cannot know: refused" {

@@ -117,7 +117,9 @@ last_job() { LAST=$(in_cluster srun sh -c 'echo "$SLURM_JOB_ID"'); }
 
 @test "bad values of every other option, by every way" {
 	last_job
-	for opt in explain frameworks master-port master-addr iface; do
+	for opt in explain frameworks master-port master-addr iface abort \
+		abort-signal grace exit-grace start-timeout node-timeout \
+		control; do
 		name=DDP_${opt^^}
 		name=${name//-/_}
 		for text in '%s%n%s%n' $'a\nfünf/' "$BIG"; do
@@ -171,9 +173,11 @@ last_job() { LAST=$(in_cluster srun sh -c 'echo "$SLURM_JOB_ID"'); }
 		{
 			static char *names[] = { "ddp-launch", "ddp-explain",
 				"ddp-frameworks", "ddp-master-port",
-				"ddp-master-addr", "ddp-iface" };
+				"ddp-master-addr", "ddp-iface", "ddp-abort",
+				"ddp-grace", "ddp-control",
+				"ddp-report-file" };
 			(void)ac; (void)av;
-			for (int i = 0; i < 6; i++) {
+			for (int i = 0; i < 10; i++) {
 				struct spank_option o = { names[i], "X", "x", 1,
 							  i, any };
 				spank_option_register(sp, &o);
@@ -185,7 +189,8 @@ last_job() { LAST=$(in_cluster srun sh -c 'echo "$SLURM_JOB_ID"'); }
 	for text in "${BAD[@]}"; do
 		run -0 --separate-stderr as_nobody env SLURM_CONF="$OWN" \
 			srun -N2 -n2 "--ddp-launch=$text" \
-			"--ddp-master-port=$text" sh -c 'echo "R=$RANK"'
+			"--ddp-master-port=$text" "--ddp-grace=$text" \
+			"--ddp-report-file=$text" sh -c 'echo "R=$RANK"'
 		same $'R=\nR=' "$output"
 	done
 }
@@ -219,7 +224,7 @@ plans()
 		salloc -Q -N2 -n3 sh driver.sh
 }
 
-GOOD='job=@J;step=@S;restart=0;mode=full;fw=torch,jax;given=0;addr=127.0.0.1;port=29999;verify=0;iface=none;tasks=2,1'
+GOOD='job=@J;step=@S;restart=0;mode=stateless;fw=torch,jax;given=0;addr=127.0.0.1;port=29999;verify=0;iface=none;tasks=2,1'
 
 # A good plan by hand is no attack: whoever writes it sets their own variables.
 @test "a plan that is right in every field is followed" {
@@ -275,8 +280,9 @@ GOOD='job=@J;step=@S;restart=0;mode=full;fw=torch,jax;given=0;addr=127.0.0.1;por
 		echo "iface v=1;${GOOD/iface=none/iface=../../../etc}"
 		echo "iface2 v=1;${GOOD/iface=none/iface=nosuch0}"
 		echo "fw v=1;${GOOD/torch,jax/caffe}"
-		echo "mode v=1;${GOOD/mode=full/mode=root}"
-		echo "given v=1;${GOOD/given=0/given=4096}"
+		echo "mode v=1;${GOOD/mode=stateless/mode=root}"
+		echo "full v=1;${GOOD/mode=stateless/mode=full}"
+		echo "given v=1;${GOOD/given=0/given=16384}"
 		echo "verify v=1;${GOOD/verify=0/verify=2}"
 	} >plans
 	LIMIT=120 plans
@@ -291,6 +297,9 @@ GOOD='job=@J;step=@S;restart=0;mode=full;fw=torch,jax;given=0;addr=127.0.0.1;por
 		fi
 	done <plans
 	[[ -z ${bad:-} ]]
+	# Full mode is srun's and its controller's to give.
+	same 3 "$(grep -c 'is for full mode, but srun named no controller' \
+		full.err)"
 }
 
 @test "srun with the plugin drops a plan from the environment" {
@@ -305,6 +314,63 @@ GOOD='job=@J;step=@S;restart=0;mode=full;fw=torch,jax;given=0;addr=127.0.0.1;por
 		world "$DIR" --count 2
 		rm -f "$DIR"/*.env "$DIR"/*.cpus
 	done
+}
+
+@test "a control channel in the environment: srun drops it, a node refuses it" {
+	key=$(head -c 64 /dev/zero | tr '\0' a)
+	good="v=1;port=9;need=1;start=1000;addrs=127.0.0.1;key=$key"
+	for text in garbage "$BIG" "$good" "${good/port=9/port=99999}" \
+		"${good/127.0.0.1/%s%n}" "$good;key=$key" "${good%a}"; do
+		export SLURM_DDP_CHANNEL=$text
+		# With the plugin it is srun's own or none.
+		for args in "" --ddp-launch=off --ddp-launch=stateless \
+			--ddp-launch; do
+			run -0 --separate-stderr as_nobody srun $args -N2 -n2 \
+				sh -c 'echo ${SLURM_DDP_CHANNEL-gone}'
+			same $'gone\ngone' "$output"
+		done
+		# Without it the node has what the user wrote.
+		own_conf
+		run --separate-stderr as_nobody env SLURM_CONF="$OWN" \
+			srun -N2 -n2 touch ran
+		same 1 "$status"
+		says "ddp: error: node "
+		run ! env LC_ALL=C grep '[^ -~]' <<<"$stderr"
+	done
+	unset SLURM_DDP_CHANNEL
+	[[ ! -e ran ]]
+	wait_until 10 no_agents
+}
+
+no_agents()
+{
+	[[ -z $(find /proc/[0-9]*/exe -lname "*$CLUSTER_DIR/*ddp-agent" \
+		2>/dev/null) ]]
+}
+
+@test "names of report files that are none" {
+	last_job
+	for text in $'a\nb' $'\e[31m' "$BIG"; do
+		fails as_nobody srun --ddp-launch "--ddp-report-file=$text" \
+			touch ran
+		says "ddp: error: --ddp-report-file: "
+		fails as_nobody env "SLURM_DDP_REPORT_FILE=$text" \
+			srun --ddp-launch touch ran
+		says "variable SLURM_DDP_REPORT_FILE: --ddp-report-file"
+	done
+	no_job
+	# What looks like a format is a name; a place that is none costs the
+	# report, not the step.
+	launch_as_nobody -n1 --ddp-launch "--ddp-report-file=$DIR/%s%n%d" true
+	[[ -s $DIR/0%n%d ]]
+	for text in "$DIR" /proc/self/x "$DIR/no/x" /dev/full; do
+		launch_as_nobody -n1 --ddp-launch "--ddp-report-file=$text" true
+		says "ddp: warning: no report in "
+	done
+	ln -s "$DIR/target" "$DIR/link"
+	run -0 --separate-stderr as_nobody srun -n1 --ddp-launch \
+		"--ddp-report-file=$DIR/link" true
+	[[ ! -e $DIR/target ]]
 }
 
 @test "a plan in the environment of sbatch: the script runs all the same" {

@@ -237,16 +237,19 @@ logs_clean()
 		"$CLUSTER_DIR"/log/slurmctld.log "$CLUSTER_DIR"/log/slurmd-*.log
 }
 
-# step_state JOB.STEP: what the accounting has, once the step is over.
+# step_state JOB.STEP: what the accounting has, once the step is over. The
+# records of a job and of its step come one after the other: until the step's
+# own end is there and stays, the exit code is not.
 step_state()
 {
-	local i s
+	local i s was=''
 	for ((i = 0; i < 50; i++)); do
-		s=$(in_cluster sacct -n -P -j "$1" -o State,ExitCode)
-		[[ -n $s && $s != *RUNNING* && $s != *PENDING* ]] && break
+		s=$(in_cluster sacct -n -P -j "$1" -o State,ExitCode,End)
+		[[ -n $s && $s != *Unknown* && $s == "$was" ]] && break
+		was=$s
 		sleep 0.2
 	done
-	printf '%s\n' "$s"
+	printf '%s\n' "${s%|*}"
 }
 
 # --- nodes with names of their own ---------------------------------------------
@@ -327,7 +330,12 @@ set_key()
 }
 
 # The cluster's plugin, as a line of plugstack.conf names it.
-plugin_line() { printf '%s %s' "${1:-required}" "$CLUSTER_DIR/plugins/spank_ddp.so"; }
+plugin_line() { printf '%s %s' "${1:-required}" "$(plugin)"; }
+plugin()
+{
+	printf '%s launcher=%s helpers=%s' "$CLUSTER_DIR/plugins/spank_ddp.so" \
+		"$CLUSTER_DIR/bin/ddp-launch" "$CLUSTER_DIR/bin"
+}
 
 # --- ports ----------------------------------------------------------------------
 

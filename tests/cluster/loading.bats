@@ -35,7 +35,7 @@ setup()
 	launch_setup
 	DIR=$(new_dir)
 	cd "$DIR" || return 1
-	PLUGIN=$CLUSTER_DIR/plugins/spank_ddp.so
+	PLUGIN=$(plugin)
 	site "required $PLUGIN"
 }
 
@@ -50,6 +50,26 @@ site()
 		: >"$conf.new"
 	fi
 	mv -f "$conf.new" "$conf"
+}
+
+# node_refuses TEXT ARGS...: a step of two tasks with the user's own slurm.conf,
+# in both modes. In full mode the first that refuses may end the others before
+# they speak.
+node_refuses()
+{
+	local text=$1 mode
+	shift
+	for mode in stateless full; do
+		fails own -N2 -n2 --ddp-launch=$mode "$@" touch ran || return 1
+		if [[ $mode == stateless ]]; then
+			says "ddp: error: node ${DEVCLUSTER_NODES%% *}, rank 0: $text" ||
+				return 1
+		else
+			grep -qE "^ddp: error: node [^ ]+, rank [01]: $text" \
+				<<<"$stderr" || { echo "$stderr"; return 1; }
+		fi
+		[[ ! -e ran ]] || return 1
+	done
 }
 
 # own ARGS...: srun with the slurm.conf of own_conf; for run.
@@ -101,13 +121,29 @@ own() { in_cluster env SLURM_CONF="$OWN" srun "$@"; }
 @test "on srun's side only: the sentinel" {
 	own_conf "required $PLUGIN"
 	site
-	run -0 own -N2 -n2 --ddp-launch sh -c \
+	run -0 own -N2 -n2 --ddp-launch=stateless sh -c \
 		'for v in RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE \
 			MASTER_ADDR MASTER_PORT; do printenv $v; done'
 	same "$(yes $SENTINEL | sed 12q)" "$output"
 	run own -N2 -n2 --ddp-launch "$PYTHON" "$CHECK_ENV"
-	((status == 1))
+	((status == 75))
 	says $SENTINEL
+}
+
+@test "on srun's side only, full mode: the step fails, and the nodes are named" {
+	own_conf "required $PLUGIN"
+	site
+	# No gate on the nodes: whatever the program does, it was no launch.
+	for program in true "sh -c 'exit 3'" "sleep 50"; do
+		run --separate-stderr own -N2 -n2 --ddp-launch \
+			--ddp-start-timeout=2 sh -c "$program"
+		same 75 "$status"
+		says "ddp: the launch failed: " "no connection from ${DEVCLUSTER_NODES%% *}"
+	done
+	run --separate-stderr own -N2 -n2 --ddp-launch --ddp-control=prefer \
+		--ddp-start-timeout=1 sh -c 'sleep 2; echo $RANK'
+	same "0 $SENTINEL" "$status $(sort -u <<<"$output")"
+	says "ddp: warning: 0 of 2 nodes reached the controller"
 }
 
 @test "on srun's side only: a training stops at once and says why" {
@@ -117,12 +153,12 @@ own() { in_cluster env SLURM_CONF="$OWN" srun "$@"; }
 	site
 	start=$SECONDS
 	run own -N2 -n2 --ddp-launch "$PYTHON" "$EXAMPLE"
-	((status == 1 && SECONDS - start < 25))
+	((status == 75 && SECONDS - start < 25))
 	says $SENTINEL "not complete on this node"
 	# Without the example's own look at the variable: PyTorch says it.
 	run own -N2 -n2 --ddp-launch "$PYTHON" -c 'import torch.distributed as d
 d.init_process_group("gloo")'
-	((status == 1))
+	((status == 75))
 	says $SENTINEL
 }
 
@@ -131,7 +167,7 @@ d.init_process_group("gloo")'
 	for so in "$DIR/none.so" "$CLUSTER_TMP/old.so" "$CLUSTER_TMP/text.so"; do
 		site "optional $so"
 		run own -N2 -n2 --ddp-launch "$PYTHON" "$CHECK_ENV"
-		((status == 1))
+		((status == 75))
 		says $SENTINEL
 		site "required $so"
 		# Slurm's own words, and in 22.05 its own exit code: 0.
@@ -238,10 +274,8 @@ d.init_process_group("gloo")'
 	same 0 "$output"
 	for args in --ddp-master-port=29999 --ddp-master-addr=127.0.0.1 \
 		--ddp-iface=lo --ddp-frameworks=jax; do
-		fails own -N2 -n2 --ddp-launch $args touch ran
-		says "ddp: error: node ${DEVCLUSTER_NODES%% *}, rank 0: ${args%%=*} is not allowed"
+		node_refuses "${args%%=*} is not allowed" $args
 	done
-	[[ ! -e ran ]]
 }
 
 @test "port_range= holds for a port that the user names" {
@@ -262,11 +296,9 @@ d.init_process_group("gloo")'
 	site "required $PLUGIN port_range=$first-$((first + 9))"
 	own_conf "required $PLUGIN port_range=$((first + 10))-$((first + 19))"
 	for args in --ddp-master-port=auto --ddp-master-port=$((first + 12)); do
-		fails own -N2 -n2 --ddp-launch $args touch ran
-		says "ddp: error: node " "rank 0: master port " \
-			"port_range=$first-$((first + 9))"
+		node_refuses "master port " $args
+		says "port_range=$first-$((first + 9))"
 	done
-	[[ ! -e ran ]]
 }
 
 @test "afterwards the nodes are idle and the logs clean" {

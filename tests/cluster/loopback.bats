@@ -129,6 +129,8 @@ resolves() { in_cluster getent ahostsv4 "$1" | sed -n '1s/ .*//p'; }
 	where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 	if os.environ["RANK"] == "0":
 	    s = socket.socket()
+	    # As every framework's store does: full mode holds the port.
+	    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 	    s.bind(where)
 	    s.listen()
 	    s.settimeout(20)

@@ -46,12 +46,35 @@ trained()
 }
 
 @test "each rank's variables, by Slurm's own account" {
-	plain=$(new_dir) dump=$(new_dir)
-	in_cluster srun -N2 -n3 sh -c "$RANK_DUMP" "$plain"
-	run -0 --separate-stderr in_cluster srun -N2 -n3 --ddp-launch \
-		sh -c "$RANK_DUMP" "$dump"
-	same "" "$output$stderr"
-	world "$dump" --count 3 --plain "$plain"
+	plain=$(new_dir)
+	as_nobody srun -N2 -n3 sh -c "$RANK_DUMP" "$plain"
+	for mode in full stateless; do
+		dump=$(new_dir)
+		run -0 --separate-stderr as_nobody srun -N2 -n3 \
+			--ddp-launch=$mode sh -c "$RANK_DUMP" "$dump"
+		same "" "$output$stderr"
+		world "$dump" --count 3 --plain "$plain" --mode $mode
+	done
+}
+
+@test "full mode: one fails, all end, and it is named" {
+	run --separate-stderr as_nobody srun -N2 -n4 --ddp-launch \
+		sh -c '[ $RANK != 2 ] || exit 7; exec sleep 60'
+	same 7 "$status"
+	says "ddp: rank 2 on node " "failed first: exited with code 7" \
+		"stopped: 3 ranks"
+}
+
+@test "full mode beside stateless mode in one job" {
+	run -0 --separate-stderr as_nobody salloc -Q -N2 -n4 sh -c '
+		srun --overlap -N2 -n2 --ddp-launch sh -c "sleep 2; echo full \$RANK \$MASTER_PORT" & p=$!
+		srun --overlap -N2 -n2 --ddp-launch=stateless sh -c "sleep 2; echo stateless \$RANK \$MASTER_PORT"
+		srun --overlap -N2 -n2 --ddp-launch=off sh -c "echo off \${RANK-none} x"
+		wait $p'
+	same "" "$stderr"
+	same "full 0,full 1,off none,off none,stateless 0,stateless 1" \
+		"$(cut -d ' ' -f 1-2 <<<"$output" | sort | paste -sd ,)"
+	same 2 "$(grep -v ^off <<<"$output" | cut -d ' ' -f 3 | sort -u | wc -l)"
 }
 
 @test "without the option nothing changes" {
@@ -71,8 +94,10 @@ trained()
 			--ddp-frameworks=LIST "--ddp-master-port=auto|PORT" \
 			"--ddp-master-addr=auto|ADDR" "--ddp-iface=none|auto|NAME"
 		for opt in launch explain frameworks master-port master-addr \
-			iface; do
-			says_times 1 "  --ddp-$opt"
+			iface abort abort-signal grace exit-grace start-timeout \
+			node-timeout control report-file; do
+			same 1 "$(grep -c -- "  --ddp-$opt\([ =[]\|$\)" \
+				<<<"$output")"
 		done
 	done
 }

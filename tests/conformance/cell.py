@@ -58,7 +58,7 @@ RUN=("${SHIM[@]}" "${OBSERVE[@]}")
 
 class Cell:
     def __init__(self, column, cl, row, folder):
-        """column: "plugin" or "shim"; cl: the running Cluster."""
+        """column: "plugin", which is full mode, "stateless" or "shim"; cl: the running Cluster."""
         self.column, self.cl, self.row = column, cl, row
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(mode=0o777)
@@ -86,8 +86,10 @@ class Cell:
         given = {"frameworks": frameworks and ",".join(frameworks),
                  "master-port": port, "master-addr": addr, "iface": iface}
         given = {k: v for k, v in given.items() if v}
-        if self.column == "plugin":
-            return (["--ddp-launch"] +
+        if self.column != "shim":
+            mode = "--ddp-launch" + ("=stateless" if self.column == "stateless"
+                                     else "")
+            return ([mode] +
                     ["--ddp-%s=%s" % kv for kv in given.items()], [])
         return [], ([self.cl.tmp + "/ddp-launch"] +
                     ["--%s=%s" % kv for kv in given.items()])
@@ -182,6 +184,7 @@ class Cell:
     def judge(self, world, layout=None, frameworks=ALL, **asked):
         asked.setdefault("srun_ports", self.cl.srun_ports)
         asked.setdefault("plain", self.cl.plain)
+        asked.setdefault("full", self.column == "plugin")
         asked = expect.Asked(
             layout=layout and layout.format(*self.names),
             frameworks=frameworks, **asked)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the conformance suite: layouts by (plugin, shim) x Slurm.
+"""The table of the conformance suite: layouts by (plugin, stateless, shim) x
+Slurm: the plugin in full and in stateless mode, and ddp-launch.
 
 Starts one private cluster at a time, runs the rows of layouts.py on it, and
 has expect.py judge what the tasks saw. Ends with a line
@@ -25,7 +26,7 @@ import mutate  # noqa: E402
 
 TOP = clusters.TOP
 SUITES = {"24.11": "trixie", "26.05": "sid"}
-COLUMNS = ("plugin", "shim")
+COLUMNS = ("plugin", "stateless", "shim")
 RECORDS = clusters.HERE / "records"
 
 # Het jobs wait for the backfill scheduler: let it run often.
@@ -219,7 +220,7 @@ class Runner:
             for row in rows:
                 self.table.put(row, column, "skip", "ddp-launch is not built")
             return
-        cl.plugin(column[0] == "plugin")
+        cl.plugin(column[0] != "shim")
         cl.plain = cell.plain_names(cl)
         for i, row in enumerate(rows):
             self.one(column, cl, row, i)
@@ -313,7 +314,7 @@ def parse_args():
                    help="22.05, 24.11 or 26.05; again for more")
     p.add_argument("--rows", metavar="PATTERN",
                    help="rows (of all) whose name matches")
-    p.add_argument("--columns", default="plugin,shim",
+    p.add_argument("--columns", default=",".join(COLUMNS),
                    type=lambda s: s.split(","), metavar="LIST")
     p.add_argument("--mutate", action="store_true",
                    help="only the mutation run, on the recorded worlds")
@@ -326,7 +327,7 @@ def parse_args():
     p.add_argument("--list", action="store_true", help="print the rows")
     args = p.parse_args()
     if not set(args.columns) <= set(COLUMNS):
-        p.error("--columns: plugin, shim")
+        p.error("--columns: " + ", ".join(COLUMNS))
     return args
 
 

@@ -31,7 +31,9 @@ PLAIN = re.compile(
 
 # The launch's own SLURM_ names that a program may see: options.
 OPTION_NAMES = {"SLURM_DDP_" + n for n in (
-    "LAUNCH", "EXPLAIN", "FRAMEWORKS", "MASTER_PORT", "MASTER_ADDR", "IFACE")}
+    "LAUNCH", "EXPLAIN", "FRAMEWORKS", "MASTER_PORT", "MASTER_ADDR", "IFACE",
+    "ABORT", "ABORT_SIGNAL", "GRACE", "EXIT_GRACE", "START_TIMEOUT",
+    "NODE_TIMEOUT", "CONTROL", "REPORT_FILE")}
 
 # Never, whoever asks: the reasons stand in the contract.
 NEVER = re.compile(r"TORCHELASTIC_(?!ERROR_FILE$)|OMPI_|PMIX_|PMI_|"
@@ -39,6 +41,9 @@ NEVER = re.compile(r"TORCHELASTIC_(?!ERROR_FILE$)|OMPI_|PMIX_|PMI_|"
                    r"HOROVOD_CONTROLLER$|HOROVOD_CPU_OPERATIONS$|"
                    r"JAX_LOCAL_DEVICE_IDS$|JAX_COORDINATOR_BIND_ADDRESS$|"
                    r"_SLURM_SPANK_OPTION_ddp_")
+
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 class Facts:
@@ -83,7 +88,7 @@ class Asked:
     count: tasks; layout: ranks of each node as "0,2/1,3", a node's name may
     stand before: "n4:0,1/n1:2"; user: variables that the tasks inherited;
     allow: names that may be there whatever their value; plain: what a task
-    without a launch has too, as [name, value].
+    without a launch has too, as [name, value]; full: it was full mode.
     """
 
     def __init__(self, **kw):
@@ -93,7 +98,7 @@ class Asked:
         self.allow = ()
         self.plain = ()
         self.srun_ports = None
-        self.het = False
+        self.het = self.full = False
         for name, value in kw.items():
             if not hasattr(self, name):
                 raise TypeError("Asked has no " + name)
@@ -217,6 +222,10 @@ def wrong_port(text, facts, asked):
             not 1024 <= int(text) <= 65535:
         return "a port from 1024 to 65535"
     port = int(text)
+    if asked.full:
+        # Any that an agent holds is safe; whose it is the task cannot see.
+        return None if facts.seen["held"] == text else \
+            "a port that is held on rank 0's node"
     lo, hi = map(int, facts.seen["ephemeral"].split())
     if lo <= port <= hi:
         return "a port outside ip_local_port_range %d-%d" % (lo, hi)
@@ -318,6 +327,7 @@ def judge_tf(w, asked, port, found):
     """TF_CONFIG: the same workers in every rank, in rank order, at their
     nodes' addresses; the port is a matter of the local id alone."""
     ports, first = {}, None
+    unheld = Asked(srun_ports=asked.srun_ports)	# nobody holds these
     for r in w.ranks:
         got = r.env.get("TF_CONFIG")
         try:
@@ -347,13 +357,29 @@ def judge_tf(w, asked, port, found):
                 found.add(r, "TF_CONFIG worker %d" % x.procid, "port %s of "
                           "local rank %d" % (ports[x.localid], x.localid), p)
     for local, p in ports.items():
-        why = wrong_port(p, w.ranks[0], asked)
+        why = wrong_port(p, w.ranks[0], unheld)
         if why:
             found.add(w.ranks[0], "TF_CONFIG local rank %d" % local, why, p)
     used = list(ports.values()) + [str(port)]
     if len(set(used)) != len(used):
         found.add(w.ranks[0], "TF_CONFIG", "a port of its own for each local "
                   "rank, none the master's", used)
+
+
+def judge_error_files(w, asked, found):
+    """Full mode's, for PyTorch: a folder for each node, a file a rank."""
+    folders = {}
+    for r in w.ranks:
+        got = r.env.get(ERROR_FILE)
+        m = re.fullmatch(r"(/(?:dev/shm|tmp)/ddp-agent-[A-Za-z0-9]{6})/(\d+)\.json",
+                         got or "")
+        if not m or m.group(2) != str(r.procid):
+            found.add(r, ERROR_FILE, "DIR/%d.json" % r.procid, got)
+        elif folders.setdefault(r.nodeid, m.group(1)) != m.group(1):
+            found.add(r, ERROR_FILE, "in " + folders[r.nodeid], got)
+    if len(set(folders.values())) != len(folders):
+        found.add(w.ranks[0], ERROR_FILE, "a folder for each node",
+                  sorted(folders.values()))
 
 
 def judge_rest(r, want, asked, found):
@@ -385,6 +411,8 @@ def judge(observations, nodes, asked):
         why = wrong_port(port, w.ranks[0], asked)
         if why:
             found.add(w.ranks[0], "MASTER_PORT", why, port)
+    files = asked.full and set(asked.frameworks) & ON_TORCH and \
+        ERROR_FILE not in asked.user
     for r in w.ranks:
         want = expected(w, r, asked, port)
         for name, value in want.items():
@@ -393,9 +421,13 @@ def judge(observations, nodes, asked):
                 found.add(r, name, value, got)
         if "tf" in asked.frameworks:
             want["TF_CONFIG"] = ""
+        if files:
+            want[ERROR_FILE] = ""
         judge_rest(r, want, asked, found)
     if "tf" in asked.frameworks:
         judge_tf(w, asked, port, found)
+    if files:
+        judge_error_files(w, asked, found)
     return found
 
 
@@ -417,6 +449,7 @@ def main():
         p.add_argument("--" + name)
     p.add_argument("--count", type=int)
     p.add_argument("--het", action="store_true")
+    p.add_argument("--full", action="store_true")
     p.add_argument("--user", action="append", default=[], metavar="NAME=VALUE")
     p.add_argument("--allow", action="append", default=[], metavar="NAME")
     p.add_argument("--srun-ports", metavar="LOW-HIGH",

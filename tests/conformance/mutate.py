@@ -9,7 +9,7 @@ import re
 import expect
 
 FORBIDDEN = {
-    "SLURM_DDP_PLAN": "v=1", "SLURM_DDP_HET": "v=1", "SLURM_DDP_KEY": "x",
+    "SLURM_DDP_PLAN": "v=1", "SLURM_DDP_CHANNEL": "v=1", "SLURM_DDP_HET": "v=1", "SLURM_DDP_KEY": "x",
     "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "True",
     "TORCHELASTIC_RESTART_COUNT": "0", "OMPI_COMM_WORLD_RANK": "0",
     "OMPI_MCA_orte_hnp_uri": "x", "PMIX_RANK": "0", "PMI_RANK": "0",
@@ -21,7 +21,7 @@ FORBIDDEN = {
 LAUNCH = re.compile(
     r"RANK$|WORLD_SIZE$|LOCAL_|NODE_RANK$|MASTER_|GROUP_|ROLE_|PET_|JAX_|"
     r"HOROVOD_|CROSS_|TF_CONFIG$|OMP_NUM_THREADS$|TORCH_|NCCL_SOCKET_|"
-    r"GLOO_SOCKET_")
+    r"GLOO_SOCKET_|TORCHELASTIC_ERROR_FILE$")
 
 
 def launch_names(seen):

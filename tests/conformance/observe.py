@@ -34,6 +34,18 @@ def pairs():
             yield [name, value]
 
 
+def held(port):
+    """Is the port bound by somebody, who may not listen?"""
+    if not (port or "").isdigit() or not 0 < int(port) < 65536:
+        return None
+    with socket.socket() as s:
+        try:
+            s.bind(("", int(port)))
+        except OSError:
+            return port
+    return None
+
+
 def observation():
     cpus = sorted(os.sched_getaffinity(0))
     topology = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list"
@@ -45,6 +57,7 @@ def observation():
         "siblings": {c: text(topology % c) for c in cpus},
         "ephemeral": text("/proc/sys/net/ipv4/ip_local_port_range"),
         "reserved": text("/proc/sys/net/ipv4/ip_local_reserved_ports"),
+        "held": held(os.environ.get("MASTER_PORT")),
         "tty": [os.isatty(fd) for fd in range(3)],
     }
 

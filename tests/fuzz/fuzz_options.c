@@ -30,6 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (o.port && o.port < 1024)
 		abort();
+	if (o.grace_ms > 3600000 || o.start_ms < 1000 || o.node_ms < 500 ||
+	    o.abort > DDP_ABORT_NONE || !o.signal || o.signal > 31)
+		abort();
 	if (!o.frameworks || o.frameworks & ~DDP_FW_ALL)
 		abort();
 	if (!ddp_site_set(&site, text, &err) && site.port_lo > site.port_hi)

@@ -5,6 +5,7 @@
 #include "core/ddp_site.h"
 #include "tests/unit/check_main.h"
 
+#include <signal.h>
 #include <string.h>
 
 static struct ddp_options o;
@@ -133,6 +134,32 @@ START_TEST(refusals)
 		{ DDP_OPT_IFACE, "eth0,eth1", "none, auto" },
 		{ DDP_OPT_IFACE, "sixteen-letters-", "none, auto" },
 		{ DDP_OPT_IFACE, "../x", "none, auto" },
+		{ DDP_OPT_ABORT, "", "gang, node, none" },
+		{ DDP_OPT_ABORT, "Gang", "gang, node, none" },
+		{ DDP_OPT_ABORT, "1", "gang, node, none" },
+		{ DDP_OPT_ABORT_SIGNAL, "", "TERM, INT" },
+		{ DDP_OPT_ABORT_SIGNAL, "STOP", "but STOP" },
+		{ DDP_OPT_ABORT_SIGNAL, "0", "from 1 to 31" },
+		{ DDP_OPT_ABORT_SIGNAL, "32", "from 1 to 31" },
+		{ DDP_OPT_ABORT_SIGNAL, "term", "TERM" },
+		{ DDP_OPT_GRACE, "", "seconds from 0 to 3600" },
+		{ DDP_OPT_GRACE, "3600.001", "seconds from 0 to 3600" },
+		{ DDP_OPT_GRACE, "-1", "seconds from 0 to 3600" },
+		{ DDP_OPT_GRACE, "5s", "seconds from 0 to 3600" },
+		{ DDP_OPT_EXIT_GRACE, "", "off, or seconds from 0.1 to" },
+		{ DDP_OPT_EXIT_GRACE, "0", "off, or seconds from 0.1 to" },
+		{ DDP_OPT_EXIT_GRACE, "0.099", "seconds from 0.1 to 86400" },
+		{ DDP_OPT_EXIT_GRACE, "86401", "seconds from 0.1 to 86400" },
+		{ DDP_OPT_EXIT_GRACE, "on", "off, or seconds" },
+		{ DDP_OPT_START_TIMEOUT, "0.999", "seconds from 1 to 600" },
+		{ DDP_OPT_START_TIMEOUT, "601", "seconds from 1 to 600" },
+		{ DDP_OPT_START_TIMEOUT, "off", "seconds from 1 to 600" },
+		{ DDP_OPT_NODE_TIMEOUT, "0.4", "seconds from 0.5 to 3600" },
+		{ DDP_OPT_NODE_TIMEOUT, "3601", "seconds from 0.5 to 3600" },
+		{ DDP_OPT_CONTROL, "", "require, prefer" },
+		{ DDP_OPT_CONTROL, "requires", "require, prefer" },
+		{ DDP_OPT_REPORT_FILE, "a\nb", "control characters" },
+		{ DDP_OPT_REPORT_FILE, "a\177", "control characters" },
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -184,6 +211,125 @@ START_TEST(values)
 	ck_assert_int_eq(o.iface, DDP_IFACE_NONE);
 	ck_assert(!set(DDP_OPT_EXPLAIN, NULL) && o.explain);
 	ck_assert(!set(DDP_OPT_EXPLAIN, "0") && !o.explain);
+}
+END_TEST
+
+START_TEST(control_values)
+{
+	ck_assert_int_eq(o.abort, DDP_ABORT_GANG);
+	ck_assert_uint_eq(o.signal, SIGTERM);
+	ck_assert_uint_eq(o.grace_ms, 5000);
+	ck_assert_uint_eq(o.exit_grace_ms, 0);
+	ck_assert_uint_eq(o.start_ms, 60000);
+	ck_assert_uint_eq(o.node_ms, 20000);
+	ck_assert(!o.prefer);
+	ck_assert(!set(DDP_OPT_ABORT, "node"));
+	ck_assert_int_eq(o.abort, DDP_ABORT_NODE);
+	ck_assert(!set(DDP_OPT_ABORT, "none"));
+	ck_assert_str_eq(ddp_abort_name(o.abort), "none");
+	ck_assert(!set(DDP_OPT_ABORT, "gang"));
+	ck_assert_int_eq(o.abort, DDP_ABORT_GANG);
+	ck_assert(!set(DDP_OPT_ABORT_SIGNAL, "USR1"));
+	ck_assert_uint_eq(o.signal, SIGUSR1);
+	ck_assert(!set(DDP_OPT_GRACE, "0"));
+	ck_assert_uint_eq(o.grace_ms, 0);
+	ck_assert(!set(DDP_OPT_GRACE, "3600"));
+	ck_assert_uint_eq(o.grace_ms, 3600000);
+	ck_assert(!set(DDP_OPT_EXIT_GRACE, "0.1"));
+	ck_assert_uint_eq(o.exit_grace_ms, 100);
+	ck_assert(!set(DDP_OPT_EXIT_GRACE, "off"));
+	ck_assert_uint_eq(o.exit_grace_ms, 0);
+	ck_assert(!set(DDP_OPT_START_TIMEOUT, "600"));
+	ck_assert_uint_eq(o.start_ms, 600000);
+	ck_assert(!set(DDP_OPT_NODE_TIMEOUT, "0.5"));
+	ck_assert_uint_eq(o.node_ms, 500);
+	ck_assert(!set(DDP_OPT_CONTROL, "prefer") && o.prefer);
+	ck_assert(!set(DDP_OPT_CONTROL, "require") && !o.prefer);
+	ck_assert(!set(DDP_OPT_REPORT_FILE, "out/%j \xc3\xa9.json"));
+	ck_assert_str_eq(o.report, "out/%j \xc3\xa9.json");
+}
+END_TEST
+
+/* What is refused changes nothing; a NULL where a value is due is refused. */
+START_TEST(control_unchanged)
+{
+	struct ddp_options before = o;
+
+	for (unsigned i = DDP_OPT_ABORT; i < DDP_OPT_REPORT_FILE; i++) {
+		ck_assert(set((enum ddp_opt)i, NULL));
+		ck_assert(set((enum ddp_opt)i, "(null)"));
+		ck_assert(set((enum ddp_opt)i, "%s%n"));
+		ck_assert_mem_eq(&before, &o, sizeof(o));
+	}
+}
+END_TEST
+
+START_TEST(report_length)
+{
+	char path[DDP_PATH_MAX + 1];
+
+	memset(path, 'p', sizeof(path));
+	path[DDP_PATH_MAX - 1] = '\0';
+	ck_assert(!set(DDP_OPT_REPORT_FILE, path));
+	ck_assert_str_eq(o.report, path);
+	path[DDP_PATH_MAX - 1] = 'p';
+	path[DDP_PATH_MAX] = '\0';
+	ck_assert(set(DDP_OPT_REPORT_FILE, path));
+	ck_assert_uint_eq(strlen(o.report), DDP_PATH_MAX - 1);
+}
+END_TEST
+
+START_TEST(milliseconds)
+{
+	static const struct {
+		const char *text;
+		uint32_t ms;
+	} good[] = { { "0", 0 }, { "5", 5000 }, { "0.5", 500 },
+		{ "0.05", 50 }, { "0.005", 5 }, { "1.234", 1234 },
+		{ "007", 7000 }, { "4294966", 4294966000 },
+		{ "4294966.999", 4294966999 } };
+	static const char *const bad[] = { "", ".", ".5", "5.", "1.2345",
+		"-1", "+1", " 1", "1 ", "1,5", "1.2.3", "1e3", "0x1", "inf",
+		"4294967", "99999999999", "1.-5", NULL };
+	uint32_t ms = 42;
+
+	for (unsigned i = 0; bad[i]; i++)
+		ck_assert_msg(ddp_text_ms(bad[i], &ms) == -1, "\"%s\"",
+			      bad[i]);
+	ck_assert_uint_eq(ms, 42);
+	for (unsigned i = 0; i < CHECK_COUNT(good); i++) {
+		ck_assert_msg(!ddp_text_ms(good[i].text, &ms), "\"%s\"",
+			      good[i].text);
+		ck_assert_uint_eq(ms, good[i].ms);
+	}
+}
+END_TEST
+
+START_TEST(signals)
+{
+	static const char *const bad[] = { "", "SIG", "term", "SIGSIGTERM",
+		"STOP", "TSTP", "TTIN", "TTOU", "CONT", "CHLD", "SIGCHLD",
+		"17", "18", "19", "20", "21", "22", "0", "32", "64", "-9",
+		"9 ", "SIG9", "RTMIN", "TERM\n", "%n", NULL };
+	char buf[24];
+
+	for (unsigned i = 0; bad[i]; i++)
+		ck_assert_msg(ddp_text_signal(bad[i]) == -1, "\"%s\"", bad[i]);
+	ck_assert_int_eq(ddp_text_signal("TERM"), SIGTERM);
+	ck_assert_int_eq(ddp_text_signal("SIGTERM"), SIGTERM);
+	ck_assert_int_eq(ddp_text_signal("15"), SIGTERM);
+	ck_assert_int_eq(ddp_text_signal("9"), SIGKILL);
+	ck_assert_int_eq(ddp_text_signal("31"), SIGSYS);
+	for (int sig = 1; sig < 32; sig++) {
+		ddp_text_signame(sig, buf, sizeof(buf));
+		if (!strncmp(buf, "SIG", 3))
+			ck_assert_int_eq(ddp_text_signal(buf), sig);
+	}
+	ck_assert_str_eq(ddp_text_signame(SIGSEGV, buf, sizeof(buf)),
+			 "SIGSEGV");
+	ck_assert_str_eq(ddp_text_signame(40, buf, sizeof(buf)), "signal 40");
+	ck_assert_str_eq(ddp_text_signame(INT32_MIN, buf, sizeof(buf)),
+			 "signal -2147483648");
 }
 END_TEST
 
@@ -255,7 +401,8 @@ int main(void)
 {
 	const TTest *const tests[] = { numbers, safe_text, addresses,
 		loopback, launch_values, refusals, huge_text, values,
-		site_args, site_bad_args, site_policy };
+		control_values, control_unchanged, report_length,
+		milliseconds, signals, site_args, site_bad_args, site_policy };
 
 	return check_run("options", tests, CHECK_COUNT(tests), setup);
 }

@@ -54,14 +54,30 @@ static const char *with(const char *key, const char *value)
 	return out;
 }
 
+/* 0: the master's port comes from the agent of its node. */
+START_TEST(port_from_agent)
+{
+	ck_assert_msg(!ddp_plan_parse(&plan, with("port", "0"), &err), "%s",
+		      err.text);
+	ck_assert_uint_eq(plan.port, 0);
+	ddp_plan_clear(&plan);
+	/* Nobody fills it in where there is no agent. */
+	ck_assert(ddp_plan_parse(&plan, "v=1;job=7;step=0;restart=2;"
+		"mode=stateless;fw=torch;given=0;addr=n1;port=0;verify=0;"
+		"iface=none;tasks=1", &err));
+	ck_assert(strstr(err.text, "port"));
+	ddp_plan_clear(&plan);
+}
+END_TEST
+
 START_TEST(bad_values)
 {
 	static const char *const bad[][2] = {
 		{ "job", "0" }, { "job", "-1" }, { "job", "4294967296" },
 		{ "step", "x" }, { "restart", "" }, { "mode", "" },
 		{ "mode", "fast" }, { "fw", "" }, { "fw", "caffe" },
-		{ "given", "64" }, { "addr", "" }, { "addr", "a b" },
-		{ "addr", "$(reboot)" }, { "port", "0" }, { "port", "80" },
+		{ "given", "16384" }, { "addr", "" }, { "addr", "a b" },
+		{ "addr", "$(reboot)" }, { "port", "1023" }, { "port", "80" },
 		{ "port", "65536" }, { "verify", "2" }, { "iface", "" },
 		{ "iface", "a/b" }, { "tasks", "" }, { "tasks", "2(x2" },
 		{ "tasks", "0" },
@@ -139,7 +155,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = { round_trip, bad_values,
+	const TTest *const tests[] = { round_trip, port_from_agent, bad_values,
 		bad_shapes, missing_field, too_long, irregular };
 
 	return check_run("plan", tests, CHECK_COUNT(tests), NULL);

@@ -100,7 +100,7 @@ START_TEST(srun_plan)
 
 	start(S_CTX_LOCAL);
 	setenv("SLURM_RESTART_COUNT", "3", 1);
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	ck_assert(!srun());
 	ck_assert_uint_eq(stub.rpcs, 2);
 	ck_assert_str_eq(stub.asked, "n4");
@@ -158,7 +158,7 @@ static void srun_exits(const char *text)
 START_TEST(srun_failures)
 {
 	start(S_CTX_LOCAL);
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	stub.layout = NULL;
 	srun_exits("no layout of step 7.1");
 }
@@ -167,7 +167,7 @@ END_TEST
 START_TEST(srun_no_node)
 {
 	start(S_CTX_LOCAL);
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	stub.node_addr = NULL;
 	srun_exits("no record of node n4");
 }
@@ -189,7 +189,7 @@ START_TEST(inherited_is_named_once)
 	start(S_CTX_LOCAL);
 	setenv("MASTER_ADDR", "n5", 1);
 	setenv("RANK", "55", 1);
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	ck_assert(!srun());
 	said("RANK=55");
 	said("MASTER_ADDR=n5");
@@ -200,7 +200,7 @@ END_TEST
 /* sbatch's (by Slurm's own variable) gives way to the environment. */
 START_TEST(precedence)
 {
-	setenv(SPANK_JOB "ddp_launch", "(null)", 1);
+	setenv(SPANK_JOB "ddp_launch", "stateless", 1);
 	start(S_CTX_LOCAL);
 	ck_assert(!stub_option("ddp-launch", getenv(SPANK_JOB "ddp_launch"),
 			       0));
@@ -221,7 +221,7 @@ START_TEST(listed_twice)
 	start(S_CTX_LOCAL);
 	ck_assert(!slurm_spank_init(stub_handle(), 0, NULL));
 	said("twice");
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert(!slurm_spank_init_post_opt(stub_handle(), 0, NULL));
 	for (unsigned i = 0; i < 2; i++)
@@ -261,7 +261,7 @@ END_TEST
 
 START_TEST(site_arguments)
 {
-	static char mode[] = "mode=full", bad[] = "ports=1";
+	static char mode[] = "mode=stateless", bad[] = "ports=1";
 
 	args[0] = mode;
 	args[1] = bad;
@@ -280,7 +280,7 @@ START_TEST(mpirun_is_left_alone)
 	start(S_CTX_LOCAL);
 	stub.argc = 1;
 	stub.argv = argv;
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	ck_assert(!srun());
 	ck_assert_uint_eq(stub.rpcs, 0);
 	ck_assert_ptr_null(getenv(DDP_PLAN_ENV));
@@ -294,7 +294,7 @@ START_TEST(torchrun_hint)
 	start(S_CTX_LOCAL);
 	stub.argc = 1;
 	stub.argv = argv;
-	ck_assert(!stub_option("ddp-launch", NULL, 0));
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
 	ck_assert(!srun());
 	said("torchrun");
 }
@@ -355,7 +355,7 @@ static int run_task(void)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-#define PLAN "v=1;job=7;step=1;restart=0;mode=full;fw=torch;given=0;" \
+#define PLAN "v=1;job=7;step=1;restart=0;mode=stateless;fw=torch;given=0;" \
 	"addr=10.0.0.7;port=20007;verify=0;iface=none;tasks=1,2;order=1,0"
 
 /* Task 1 of node n4: global rank 1, the node is the second of Slurm's. */
@@ -411,6 +411,22 @@ START_TEST(task_without_plan_but_asked)
 }
 END_TEST
 
+/* In a step that a rank has started: its file is not this step's. */
+START_TEST(error_file_of_an_outer_rank)
+{
+	task(PLAN);
+	spank_setenv(stub_handle(), "TORCHELASTIC_ERROR_FILE",
+		     "/dev/shm/ddp-agent-a1B2c3/0.json", 1);
+	ck_assert_int_eq(run_task(), 0);
+	ck_assert(!strstr(env_of_task, "TORCHELASTIC"));
+	task(PLAN);
+	spank_setenv(stub_handle(), "TORCHELASTIC_ERROR_FILE",
+		     "/dev/shm/ddp-mine/0.json", 1);
+	ck_assert_int_eq(run_task(), 0);
+	ck_assert(strstr(env_of_task, "=/dev/shm/ddp-mine/0.json"));
+}
+END_TEST
+
 START_TEST(batch_step_is_left_alone)
 {
 	task(PLAN);
@@ -428,13 +444,13 @@ START_TEST(task_refuses)
 {
 	static const char *const bad[] = {
 		"garbage", DDP_PLAN_REFUSED,
-		"v=1;job=8;step=1;restart=0;mode=full;fw=torch;given=0;"
+		"v=1;job=8;step=1;restart=0;mode=stateless;fw=torch;given=0;"
 		"addr=10.0.0.7;port=20007;verify=0;iface=none;tasks=1,2",
-		"v=1;job=7;step=1;restart=0;mode=full;fw=torch;given=0;"
+		"v=1;job=7;step=1;restart=0;mode=stateless;fw=torch;given=0;"
 		"addr=10.0.0.7;port=20007;verify=0;iface=none;tasks=2,1",
-		"v=1;job=7;step=1;restart=0;mode=full;fw=torch;given=0;"
+		"v=1;job=7;step=1;restart=0;mode=stateless;fw=torch;given=0;"
 		"addr=10.0.0.7;port=20007;verify=0;iface=none;tasks=3",
-		"v=1;job=7;step=1;restart=0;mode=full;fw=torch;given=0;"
+		"v=1;job=7;step=1;restart=0;mode=stateless;fw=torch;given=0;"
 		"addr=10.0.0.7;port=20007;verify=0;iface=nope;tasks=1,2",
 	};
 
@@ -461,7 +477,7 @@ END_TEST
 
 START_TEST(loopback_master)
 {
-	task("v=1;job=7;step=1;restart=0;mode=full;fw=torch;given=0;"
+	task("v=1;job=7;step=1;restart=0;mode=stateless;fw=torch;given=0;"
 	     "addr=127.0.0.7;port=20007;verify=0;iface=none;tasks=1,2;"
 	     "order=1,0;host=no-such-host");
 	ck_assert_int_eq(run_task(), 1);
@@ -478,6 +494,7 @@ int main(void)
 		site_arguments, mpirun_is_left_alone, torchrun_hint,
 		sbatch_hands_on, nested_sbatch_forgets, task_environment,
 		task_without_plan, task_without_plan_but_asked,
+		error_file_of_an_outer_rank,
 		batch_step_is_left_alone, task_refuses,
 		task_checks_site, loopback_master };
 

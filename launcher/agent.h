@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ddp-agent: one process a node and step, the user's. It answers the gate,
+ * watches the tasks and their slurmstepd, and ends what is left of the step
+ * on this node when the controller says so or is gone.
+ *
+ *	agent_main	start, the ways to end
+ *	agent_gate	what slurmstepd and the tasks say; the answer
+ *	agent_dial	connections until one has proved the step's key
+ *	agent_link	the connection to the controller
+ *	agent_task	the tasks: who they are, how they end
+ *	agent_abort	signal, grace, SIGKILL
+ *	agent_step	the step's processes on this node
+ *	agent_port	the master port; agent_diag: who listens on it
+ *	agent_dir	the directory of the error files
+ *
+ * One thread, one event loop; nothing blocks except reads of /proc.
+ */
+#ifndef AGENT_H
+#define AGENT_H
+
+#include "core/ddp_control.h"
+#include "core/ddp_gate.h"
+#include "core/ddp_wire.h"
+
+#include <event2/event.h>
+
+#include <sys/types.h>
+
+struct bufferevent;
+
+enum agent_life {
+	TASK_NONE,		/* not forked yet */
+	TASK_LIVE,
+	TASK_REAPED,		/* gone before its status was read: it comes
+				 * from slurmstepd, or never */
+	TASK_ENDED
+};
+
+struct agent_task {
+	struct agent *a;
+	enum agent_life life;
+	bool here;		/* waits at the gate: rank is the global one */
+	bool told;		/* EXIT was sent */
+	bool dying;		/* DYING was found at ABORT */
+	uint32_t dying_of;	/* status it had then, if that was known */
+	bool group;		/* it was signalled with its group */
+	uint8_t flags;
+	uint32_t local, rank;
+	pid_t pid;
+	int pidfd;
+	struct event *event;	/* pidfd, or how long to wait for a status */
+	uint64_t start;		/* see ddp_proc_stat; 0 if not seen alive */
+	uint32_t status;
+	uint64_t when_us;
+	char *cgmem;		/* see ddp_cgmem.h; NULL if not known */
+	uint64_t kills;
+};
+
+/* A few pids, each once. */
+struct agent_pids {
+	pid_t *v;
+	unsigned n, size;
+};
+
+/* A process of this user, see agent_step.c. */
+struct agent_proc {
+	pid_t pid, ppid;
+	uint64_t start;
+	bool ours, rank;
+	bool spared;		/* a TaskEpilog, or of one */
+};
+
+struct agent_procs {
+	struct agent_proc *v;
+	size_t n, size;
+};
+
+enum agent_abort_state {
+	ABORT_NO,
+	ABORT_LATER,		/* tasks at the gate may end themselves */
+	ABORT_GRACE,
+	ABORT_SWEEP,
+	ABORT_DONE
+};
+
+struct agent_abort {
+	enum agent_abort_state state;
+	struct event *timer;
+	int signal;
+	uint32_t grace_ms;
+	uint32_t stopped, others, left;
+	uint64_t give_up_us;
+	unsigned round;
+	struct agent_procs last;	/* of the round before */
+};
+
+enum agent_link_state { LINK_NONE, LINK_DIALS, LINK_UP, LINK_CLOSED };
+
+struct agent_dial;
+
+struct agent_link {
+	enum agent_link_state state;
+	struct agent_dial *dial;	/* while LINK_DIALS */
+	struct bufferevent *bev;	/* while LINK_UP */
+	struct event *timer;
+	uint32_t ping_ms, silence_ms;
+	uint64_t heard_us, ping_us;	/* last byte; next PING */
+	uint64_t wake_us;		/* when the timer should fire */
+	bool bye;
+};
+
+struct agent_port {
+	int fd;			/* bound, never listens; -1 */
+	uint16_t port;		/* 0: not ours to watch */
+	struct event *timer;
+	uint32_t wait_ms;
+	uint64_t give_up_us;
+};
+
+struct agent {
+	struct event_base *base;
+	struct ddp_gate gate;
+	struct event *gate_event, *stepd_event, *start_timer, *end_timer;
+	bool have_conf, answered, opened, ready_sent, stepd_gone, ending;
+	struct ddp_gate_conf conf;
+	struct ddp_control control;
+	int stepd;		/* pidfd */
+	pid_t stepd_pgrp, stepd_session;
+	uint32_t node;		/* global index, once a task is here */
+	struct agent_task *tasks;	/* by local id */
+	uint32_t ntasks, nhere;
+	uint64_t oldest;	/* slurmstepd's start: no process of the step
+				 * is older */
+	uint64_t first_end;	/* of a task, as ddp_proc_stat.start; 0 */
+	struct agent_pids groups, sessions;	/* of the tasks */
+	uint8_t end_signal;	/* without a controller */
+	uint32_t end_grace_ms;
+	struct agent_link link;
+	struct agent_abort abort;
+	struct agent_port port;
+	int dir;		/* of the error files, -1 */
+	char dir_name[DDP_GATE_DIR_MAX];
+};
+
+/* Microseconds of the monotonic clock. */
+uint64_t agent_now_us(void);
+
+/* (Re)arm *timer: made at its first use. */
+void agent_timer(struct agent *a, struct event **timer, uint32_t ms,
+		 event_callback_fn fn, void *arg);
+void agent_event_free(struct event **event);
+
+/* --- agent_main: what the parts tell each other */
+void agent_on_up(struct agent *a);
+void agent_on_message(struct agent *a, const struct ddp_msg *m);
+/* The connection is closed or silent; there will be no other. */
+void agent_on_lost(struct agent *a, const char *why);
+/* Call after anything that may have been the last: may begin the end. */
+void agent_check(struct agent *a);
+
+/* --- agent_gate */
+int agent_gate_start(struct agent *a);
+/* Read what is there already. */
+void agent_gate_drain(struct agent *a);
+void agent_gate_open(struct agent *a, const struct ddp_msg *plan);
+void agent_gate_stateless(struct agent *a, uint16_t port, const char *text,
+			  size_t len);
+void agent_gate_refuse(struct agent *a, const char *text);
+
+/* --- agent_dial, agent_link */
+/* 0, or -1: cannot even start. */
+int agent_dial_start(struct agent *a);
+void agent_dial_stop(struct agent *a);
+/* What was tried and how it failed, as text. */
+void agent_dial_report(const struct agent *a, char *buf, size_t size);
+
+/* The next message of a connection: 1, 0: not there yet, -1: not valid.
+ * *drop bytes are to be drained once it was used. */
+int agent_link_next(struct bufferevent *bev, size_t limit, struct ddp_msg *m,
+		    size_t *drop);
+int agent_link_put(struct bufferevent *bev, const struct ddp_msg *m);
+void agent_link_take(struct agent *a, struct bufferevent *bev,
+		     const struct ddp_msg *welcome);
+/* Nothing if the link is not up. */
+void agent_link_send(struct agent *a, const struct ddp_msg *m);
+void agent_link_note(struct agent *a, enum ddp_note kind, const char *text);
+void agent_link_close(struct agent *a);
+
+/* --- agent_task */
+int agent_task_init(struct agent *a);
+void agent_task_add(struct agent *a, const struct ddp_gate_msg *m, int pidfd);
+void agent_task_here(struct agent *a, const struct ddp_gate_msg *m);
+void agent_task_exited(struct agent *a, const struct ddp_gate_msg *m);
+/* What ended and was not looked at yet. */
+void agent_task_poll(struct agent *a);
+/* slurmstepd is gone: nobody will tell a status any more. */
+void agent_task_orphans(struct agent *a);
+/* Before the programs start. */
+void agent_task_opened(struct agent *a);
+void agent_task_tell(struct agent *a);
+/* Look who has a handler for SIGTERM; with every PING. */
+void agent_task_sample(struct agent *a);
+/* True once no task is live and none can come. */
+bool agent_task_all_gone(const struct agent *a);
+void agent_task_free(struct agent *a);
+
+/* --- agent_step */
+void agent_pids_add(struct agent_pids *p, pid_t pid);
+bool agent_pids_has(const struct agent_pids *p, pid_t pid);
+/* All live processes of this user that are not older than slurmstepd.
+ * 0 or -1. */
+int agent_step_list(struct agent *a, struct agent_procs *list);
+const struct agent_proc *agent_procs_find(const struct agent_procs *list,
+					  pid_t pid);
+
+/* --- agent_abort */
+void agent_abort_start(struct agent *a, int sig, uint32_t grace_ms,
+		       bool later);
+/* A task is gone. */
+void agent_abort_check(struct agent *a);
+void agent_abort_free(struct agent *a);
+
+/* --- agent_port, agent_diag */
+void agent_port_reserve(struct agent *a, const struct ddp_msg *m);
+/* The plan is out: look who comes. */
+void agent_port_watch(struct agent *a);
+/* Rank 0 failed: a last look. */
+void agent_port_failed(struct agent *a);
+void agent_port_free(struct agent *a);
+
+#define AGENT_LISTENERS 8
+struct agent_listener {
+	uid_t uid;
+	uint64_t inode;
+};
+
+/* Who listens on a TCP port of this host: how many, at most max; -1 if the
+ * kernel does not say. */
+int agent_diag_listeners(uint16_t port, struct agent_listener *out,
+			 unsigned max);
+
+/* --- agent_dir */
+void agent_dir_make(struct agent *a);
+/* The message in a rank's error file; "" without one. */
+void agent_dir_message(struct agent *a, uint32_t rank, char *buf,
+		       size_t size);
+void agent_dir_remove(struct agent *a);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step's processes on this node. One is of the step if its environment
+ * says so (job, step and node: on one host several nodes can run), if it is
+ * in a group or session of a task, if it is a task, or the child of one that
+ * is of the step. Only this user's, and only what is not older than the
+ * step's slurmstepd; never this process. A TaskEpilog has the environment of
+ * its task, but is slurmstepd's child, and begun after a task's end: it, and
+ * what it starts, are slurmstepd's to end.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "launcher/agent.h"
+
+#include "core/ddp_proc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* More processes than this are seen in later rounds. */
+#define PROCS_MAX 65536
+#define DEPTH_MAX 64
+
+void agent_pids_add(struct agent_pids *p, pid_t pid)
+{
+	if (agent_pids_has(p, pid))
+		return;
+	if (p->n == p->size) {
+		unsigned size = p->size ? 2 * p->size : 8;
+		pid_t *v = size > 4 * DDP_WIRE_TASKS ? NULL :
+			   realloc(p->v, size * sizeof(*v));
+
+		if (!v)
+			return;
+		p->v = v;
+		p->size = size;
+	}
+	p->v[p->n++] = pid;
+}
+
+bool agent_pids_has(const struct agent_pids *p, pid_t pid)
+{
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->v[i] == pid)
+			return true;
+	return false;
+}
+
+struct walk {
+	struct agent *a;
+	struct agent_procs *list;
+	uid_t uid;
+	pid_t self;
+};
+
+static bool is_task(const struct agent *a, pid_t pid, uint64_t start)
+{
+	for (uint32_t i = 0; i < a->ntasks; i++)
+		if (a->tasks[i].pid == pid && a->tasks[i].life == TASK_LIVE &&
+		    (!a->tasks[i].start || a->tasks[i].start == start))
+			return true;
+	return false;
+}
+
+static struct agent_proc *append(struct agent_procs *l)
+{
+	if (l->n == l->size) {
+		size_t size = l->size ? 2 * l->size : 128;
+		struct agent_proc *v = size > PROCS_MAX ? NULL :
+				       realloc(l->v, size * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		l->v = v;
+		l->size = size;
+	}
+	return &l->v[l->n++];
+}
+
+static int visit(pid_t pid, void *arg)
+{
+	struct walk *w = arg;
+	struct agent *a = w->a;
+	struct ddp_proc_step step = { a->conf.job, a->conf.step,
+				      a->conf.name };
+	struct ddp_proc_status status;
+	struct ddp_proc_stat st;
+	struct agent_proc *p;
+
+	if (pid == w->self || pid == a->conf.stepd ||
+	    ddp_proc_stat(pid, &st) || st.state == 'Z' || st.state == 'X' ||
+	    st.start < a->oldest || ddp_proc_status(pid, &status) ||
+	    (status.uid[0] != w->uid && status.uid[2] != w->uid))
+		return 0;
+	p = append(w->list);
+	if (!p)
+		return 1;
+	p->pid = pid;
+	p->ppid = st.ppid;
+	p->start = st.start;
+	p->rank = is_task(a, pid, st.start);
+	p->spared = !p->rank && st.ppid == a->conf.stepd && a->first_end &&
+		    st.start >= a->first_end;
+	p->ours = p->rank || agent_pids_has(&a->groups, st.pgrp) ||
+		  agent_pids_has(&a->sessions, st.session) ||
+		  ddp_proc_in_step(pid, &step);
+	return 0;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct agent_proc *x = a, *y = b;
+
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+const struct agent_proc *agent_procs_find(const struct agent_procs *list,
+					  pid_t pid)
+{
+	struct agent_proc key = { .pid = pid };
+
+	if (!list->n)
+		return NULL;
+	return bsearch(&key, list->v, list->n, sizeof(key), by_pid);
+}
+
+/* Children of the step's processes, and theirs. */
+static void add_children(struct agent_procs *l)
+{
+	bool more = true;
+
+	for (unsigned depth = 0; more && depth < DEPTH_MAX; depth++) {
+		more = false;
+		for (size_t i = 0; i < l->n; i++) {
+			struct agent_proc *p = &l->v[i];
+			const struct agent_proc *parent =
+				agent_procs_find(l, p->ppid);
+
+			if (!parent)
+				continue;
+			if (parent->spared && !p->spared)
+				more = p->spared = true;
+			if (parent->ours && !p->ours)
+				more = p->ours = true;
+		}
+	}
+	for (size_t i = 0; i < l->n; i++)
+		l->v[i].ours &= !l->v[i].spared;
+}
+
+int agent_step_list(struct agent *a, struct agent_procs *list)
+{
+	struct walk w = { a, list, getuid(), getpid() };
+
+	list->n = 0;
+	if (!a->oldest)
+		return 0;
+	if (ddp_proc_walk(w.uid, visit, &w) < 0)
+		return -1;
+	if (list->n)
+		qsort(list->v, list->n, sizeof(*list->v), by_pid);
+	add_children(list);
+	return 0;
+}

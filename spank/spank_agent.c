@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slurmstepd's side of full mode: a gate before anything runs, an agent that
+ * is the user's own program and no child of slurmstepd's, and word to it of
+ * every task. slurmstepd never waits for the agent and believes nothing of
+ * it. The functions may be called in short-lived children of slurmstepd
+ * (SlurmdParameters=contain_spank): they share nothing but descriptors.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "compat/ddp_compat.h"
+#include "core/ddp_control.h"
+#include "core/ddp_errfile.h"
+#include "core/ddp_gate.h"
+#include "core/ddp_io.h"
+#include "spank/spank_ddp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+
+/* The agent answers within --ddp-start-timeout; beyond it by this much. */
+#define ANSWER_EXTRA_MS 15000
+
+/* Longest wait for the agent's program to start. */
+#define START_MS 10000
+/* Longest time that the removal of an agent's files may take. */
+#define CLEAN_SECONDS 2
+
+static struct ddp_gate gate = DDP_GATE_NONE;
+static pid_t stepd;
+static uid_t user;
+static gid_t group;
+
+static int pidfd_of(pid_t pid)
+{
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+void ddp_agent_gate(spank_t sp)
+{
+	struct ddp_err err;
+	uint32_t step;
+	char probe[2];
+
+	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+	    !ddp_compat_step_is_normal(step) ||
+	    spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) ==
+	    ESPANK_ENV_NOEXIST)
+		return;
+	stepd = getpid();
+	if (spank_get_item(sp, S_JOB_UID, &user) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_JOB_GID, &group) != ESPANK_SUCCESS)
+		return;
+	if (ddp_gate_make(&gate, &err))	/* the tasks will say so */
+		slurm_error(DDP_MSG "%s", err.text);
+}
+
+/*
+ * An agent that was killed leaves its directory of error files. The name is
+ * the user's word, so it is the user, in a process of its own, who removes
+ * it; normally there is none and nothing is forked.
+ */
+static void clean_up(void)
+{
+	char dir[DDP_GATE_DIR_MAX];
+	int status;
+	pid_t pid;
+
+	ddp_gate_get_dir(&gate, dir);
+	if (!dir[0] || getpid() != stepd)
+		return;
+	pid = fork();
+	if (!pid) {
+		sigset_t none;
+
+		sigemptyset(&none);	/* slurmstepd blocks SIGALRM */
+		(void)signal(SIGALRM, SIG_DFL);
+		(void)sigprocmask(SIG_SETMASK, &none, NULL);
+		alarm(CLEAN_SECONDS);
+		if (!setgroups(0, NULL) && !setresgid(group, group, group) &&
+		    !setresuid(user, user, user))
+			ddp_errfile_sweep(dir);
+		_exit(0);
+	}
+	if (pid > 0)
+		(void)ddp_io_wait(pid, &status);
+}
+
+void ddp_agent_clear(void)
+{
+	if (gate.file < 0)
+		return;
+	clean_up();
+	ddp_gate_close(&gate);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, text, strlen(text));
+	close(fd);
+}
+
+/*
+ * Leave the step's cgroups of v1 while still root: Slurm removes them when
+ * the step ends, and the agent may be there some milliseconds longer. With
+ * v2 slurmstepd's own leaf is kept that long. The kernel wrote the file.
+ */
+static void leave_cgroups(void)
+{
+	char text[4096], path[512], *line, *save = NULL;
+	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *name = strchr(line, ':'), *at;
+
+		at = name ? strchr(++name, ':') : NULL;
+		if (!at || at == name || !strstr(at, "/slurm"))
+			continue;
+		*at = '\0';
+		if (!strncmp(name, "name=", 5))
+			name += 5;
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cgroup.procs",
+			 name);
+		write_file(path, "0\n");
+	}
+}
+
+/* From slurmstepd's mixed ids to the user's alone, for good. 0 or errno. */
+static int become_user(void)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+
+	if (!uid || !setresuid(-1, 0, -1)) {
+		leave_cgroups();
+		write_file("/proc/self/oom_score_adj", "0\n");
+	}
+	if (setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+		return errno;
+	/* It must not come back. */
+	return uid && !setresuid(-1, 0, -1) ? EPERM : 0;
+}
+
+/* The descriptors of the agent, and nothing else of slurmstepd's. 0 or
+ * errno. */
+static int take_fds(void)
+{
+	int fd[3] = { gate.agents, gate.file, gate.event }, null;
+
+	for (int i = 0; i < 3; i++)	/* high first: none may be in the way */
+		fd[i] = fcntl(fd[i], F_DUPFD, 64);
+	null = open("/dev/null", O_RDWR);
+	for (int i = 0; i < 3; i++)
+		if (null < 0 || fd[i] < 0 || dup2(null, i) < 0 ||
+		    dup2(fd[i], DDP_GATE_FD_SOCK + i) < 0)
+			return errno;
+	gate.file = DDP_GATE_FD_FILE;
+#ifdef SYS_close_range
+	if (!syscall(SYS_close_range, DDP_GATE_FD_EVENT + 1, ~0U, 0))
+		return 0;
+#endif
+	for (int i = DDP_GATE_FD_EVENT + 1; i < 65536; i++)
+		close(i);
+	return 0;
+}
+
+/*
+ * slurmstepd's child becomes the agent's program, which forks at once, says
+ * its pid at the gate and lets slurmstepd go on: so the agent is nobody's
+ * child but init's, and slurmstepd, which is big, is copied only once.
+ */
+static void __attribute__((noreturn)) become_agent(const char *path)
+{
+	char *argv[] = { (char *)"ddp-agent", (char *)"--detach", NULL };
+	char *env[] = { (char *)"PATH=/usr/bin:/bin", NULL };
+	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	sigset_t none;
+	int rc = become_user();
+
+	(void)setsid();
+	umask(077);
+	if (!rc)
+		rc = take_fds();
+	for (int sig = 1; sig < 65; sig++)
+		(void)sigaction(sig, &dfl, NULL);
+	sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (!rc && !chdir("/")) {
+		execve(path, argv, env);
+		rc = errno;
+	}
+	ddp_gate_started(&gate, 0, rc);
+	_exit(127);
+}
+
+static void send_conf(spank_t sp)
+{
+	const char *name = getenv("SLURMD_NODENAME");
+	struct ddp_gate_conf conf;
+	char text[16];
+
+	memset(&conf, 0, sizeof(conf));
+	conf.stepd = stepd;
+	(void)spank_get_item(sp, S_JOB_ID, &conf.job);
+	(void)spank_get_item(sp, S_JOB_STEPID, &conf.step);
+	(void)spank_get_item(sp, S_JOB_LOCAL_TASK_COUNT, &conf.tasks);
+	/* In a heterogeneous job the first component's, as tasks see it. */
+	if (spank_getenv(sp, "SLURM_JOB_ID", text, sizeof(text)) ==
+	    ESPANK_SUCCESS)
+		(void)ddp_text_u32(text, 0, UINT32_MAX, &conf.job);
+	(void)ddp_text_copy(conf.name, sizeof(conf.name), name ? name : "?");
+	if (spank_getenv(sp, DDP_CONTROL_ENV, conf.control,
+			 sizeof(conf.control)) == ESPANK_SUCCESS)
+		(void)ddp_gate_send_conf(gate.ours, &conf);
+	explicit_bzero(&conf, sizeof(conf));
+}
+
+/* A file system that hangs must not hang slurmstepd. */
+static void wait_started(pid_t pid)
+{
+	struct pollfd p = { pidfd_of(pid), POLLIN, 0 };
+	int64_t end = ddp_io_now_ms() + START_MS, left = START_MS;
+	int status, n = 0;
+
+	while (p.fd >= 0 && left > 0 && (n = poll(&p, 1, (int)left)) < 0)
+		left = end - ddp_io_now_ms();
+	if (p.fd >= 0)
+		close(p.fd);
+	if (n > 0) {
+		(void)ddp_io_wait(pid, &status);
+		return;
+	}
+	kill(pid, SIGKILL);
+	ddp_gate_started(&gate, 0, ETIMEDOUT);
+}
+
+void ddp_agent_start(spank_t sp, const struct ddp_spank *state)
+{
+	char path[sizeof(state->site.helpers) + 16];
+	pid_t pid;
+	int fd;
+
+	if (gate.file < 0)
+		return;
+	snprintf(path, sizeof(path), "%s/ddp-agent", state->site.helpers);
+	fd = pidfd_of(getpid());
+	if (fd < 0) {
+		ddp_gate_started(&gate, 0, ENOSYS);
+		return;
+	}
+	close(fd);
+	send_conf(sp);
+	pid = fork();
+	if (!pid)
+		become_agent(path);
+	if (pid < 0)
+		ddp_gate_started(&gate, 0, errno);
+	else
+		wait_started(pid);
+	close(gate.agents);
+	gate.agents = -1;
+}
+
+void ddp_agent_task(spank_t sp)
+{
+	struct ddp_gate_msg m = { .kind = DDP_GATE_TASK };
+	int local = 0, fd;
+	pid_t pid = 0;
+
+	if (gate.file < 0 ||
+	    spank_get_item(sp, S_TASK_PID, &pid) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_TASK_GLOBAL_ID, &m.rank) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS)
+		return;
+	m.local = (uint32_t)local;
+	m.pid = (uint32_t)pid;
+	fd = pidfd_of(pid);	/* it waits: the pid cannot be another's */
+	(void)ddp_gate_send(gate.ours, &m, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
+void ddp_agent_exited(spank_t sp)
+{
+	struct ddp_gate_msg m = { .kind = DDP_GATE_EXITED };
+	int local = 0, status = 0;
+	pid_t pid = 0;
+
+	if (gate.file < 0 ||
+	    spank_get_item(sp, S_TASK_PID, &pid) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_TASK_EXIT_STATUS, &status) !=
+	    ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS)
+		return;
+	m.local = (uint32_t)local;
+	m.pid = (uint32_t)pid;
+	m.status = (uint32_t)status;
+	(void)ddp_gate_send(gate.ours, &m, -1);
+	if (status)	/* the agent knows: the others are being ended now */
+		ddp_drain();
+}
+
+static int env_number(spank_t sp, const char *name, uint32_t *out)
+{
+	char text[16];
+
+	return spank_getenv(sp, name, text, sizeof(text)) == ESPANK_SUCCESS ?
+		ddp_text_u32(text, 0, UINT32_MAX, out) : -1;
+}
+
+/* Tell the agent that this task waits; ids are the whole step's. */
+static int tell_here(spank_t sp, struct ddp_err *err)
+{
+	struct ddp_gate_msg m = { .kind = DDP_GATE_HERE,
+				  .pid = (uint32_t)getpid() };
+	int local = 0;
+
+	if (spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS ||
+	    env_number(sp, "SLURM_PROCID", &m.rank) ||
+	    env_number(sp, "SLURM_NODEID", &m.node))
+		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
+				   "which task this is");
+	m.local = (uint32_t)local;
+	/* Full, if the agent is slow; should nobody read it, the wait says
+	 * so. */
+	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&
+	     errno == EAGAIN; i++)
+		(void)poll(NULL, 0, 20);
+	return 0;
+}
+
+int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
+		   struct ddp_err *err)
+{
+	struct ddp_control control;
+	char text[DDP_CONTROL_MAX], name[17] = "";
+	spank_err_t got = spank_getenv(sp, DDP_CONTROL_ENV, text,
+				       sizeof(text));
+	int rc;
+
+	memset(out, 0, sizeof(*out));
+	(void)spank_unsetenv(sp, DDP_CONTROL_ENV);
+	if (got == ESPANK_ENV_NOEXIST)
+		return 0;
+	if (got != ESPANK_SUCCESS)
+		return ddp_err_set(err, DDP_EINVAL, DDP_CONTROL_ENV
+				   " is too long");
+	rc = ddp_control_parse(&control, text, err);
+	explicit_bzero(text, sizeof(text));
+	explicit_bzero(control.key, sizeof(control.key));
+	if (rc || tell_here(sp, err))
+		return -1;
+	/* proctrack/linuxproc spares what is called slurmstepd when it kills;
+	 * a waiting task must go with the rest. */
+	(void)prctl(PR_GET_NAME, name);
+	(void)prctl(PR_SET_NAME, "ddp-wait");
+	rc = ddp_gate_wait(&gate, (int)control.start_ms + ANSWER_EXTRA_MS, out,
+			   err);
+	(void)prctl(PR_SET_NAME, name);
+	return rc;
+}
