@@ -91,7 +91,7 @@ struct agent_abort {
 	uint32_t grace_ms;
 	uint32_t stopped, others, left;
 	uint64_t give_up_us;
-	unsigned round;
+	unsigned round, quiet;
 	struct agent_procs last;	/* of the round before */
 };
 

@@ -22,6 +22,9 @@
 #define LATER_MS 1000
 #define SWEEP_US 5000000U
 #define ROUND_MAX_MS 64
+/* A process in the middle of an exec shows no environment: so many rounds in
+ * a row must find nothing. */
+#define QUIET 3
 
 static void sweep(struct agent *a);
 
@@ -217,19 +220,20 @@ static void sweep(struct agent *a)
 	if (b->state != ABORT_SWEEP) {
 		b->state = ABORT_SWEEP;
 		b->give_up_us = now + SWEEP_US;
-		b->round = 0;
+		b->round = b->quiet = 0;
 	}
 	for (uint32_t i = 0; i < a->ntasks; i++)
 		if (a->tasks[i].life == TASK_LIVE)
 			signal_task(&a->tasks[i], SIGKILL);
 	n = kill_all(a);
-	if (!n && agent_task_all_gone(a)) {
+	b->quiet = n ? 0 : b->quiet + 1;
+	if (b->quiet >= QUIET && agent_task_all_gone(a)) {
 		done(a, 0);
 	} else if (now >= b->give_up_us) {
 		/* A task can be root's still, before its program starts. */
 		done(a, n ? n : count_live(a, true));
 	} else {
-		ms = 1U << (b->round < 6 ? b->round++ : 6);
+		ms = b->quiet ? 2 : 1U << (b->round < 6 ? b->round++ : 6);
 		agent_timer(a, &b->timer, ms < ROUND_MAX_MS ? ms :
 			    ROUND_MAX_MS, on_timer, a);
 	}

@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* slurmstepd tells the ends of several tasks in batches. */
-#define STATUS_MS 200
+/* slurmstepd has reaped the task and will tell its status, on a busy machine
+ * late; when it dies there is nothing to wait for. */
+#define STATUS_MS 10000
 
 int agent_task_init(struct agent *a)
 {

@@ -198,7 +198,16 @@ static bool same_signal(const struct ctl *ctl, uint32_t *ended)
 		    r->flags & (DDP_EXIT_OOM | DDP_EXIT_AFTER_ABORT))
 			return false;
 	}
-	return *ended > 1;
+	return *ended > (ctl->phase == CTL_WAIT ? 0 : 1);
+}
+
+/* Does a rank wait for the start? */
+static bool one_waits(const struct ctl *ctl)
+{
+	for (uint32_t i = 0; i < ctl->nnodes; i++)
+		if (ctl->nodes[i].state == NODE_READY && ctl->nodes[i].live)
+			return true;
+	return false;
 }
 
 /*
@@ -248,10 +257,14 @@ static void on_recheck(evutil_socket_t fd, short what, void *arg)
 static void judge(struct ctl *ctl)
 {
 	uint32_t ended;
-	bool same = ctl->phase == CTL_RUN && same_signal(ctl, &ended) &&
-		ddp_cause_is_suspect(&ctl->events[0]);
+	bool wait = ctl->phase == CTL_WAIT;
+	bool same = (ctl->phase == CTL_RUN || wait) && ctl->nevents &&
+		ctl->events[0].kind == DDP_CAUSE_SIGNAL &&
+		ddp_cause_is_suspect(&ctl->events[0]) &&
+		same_signal(ctl, &ended);
 
-	if (same && !ctl->live && ended == ctl->nranks) {
+	if (same && (wait ? !one_waits(ctl) :
+		     !ctl->live && ended == ctl->nranks)) {
 		cancelled(ctl);
 	} else if (same && !ctl->rechecked) {
 		ctl->rechecked = ctl->asking = true;
@@ -266,10 +279,12 @@ static void on_state(struct ctl *ctl, const char *answer)
 	ctl->asking = false;
 	if (ctl->finished || ctl->phase == CTL_ABORT)
 		return;
-	/* A step whose srun is ending is gone in any case. */
+	/* A step whose srun is ending is gone in any case: that says nothing
+	 * about nodes that never came. */
 	if (!strcmp(answer, "cancelled") ||
 	    (!strcmp(answer, "gone") && ctl->live &&
-	     !(ctl->exit_asked && ctl->phase == CTL_WAIT))) {
+	     !(ctl->exit_asked && ctl->nevents &&
+	       ctl->events[0].kind == DDP_CAUSE_LAUNCH))) {
 		cancelled(ctl);
 		return;
 	}

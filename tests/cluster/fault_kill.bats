@@ -89,6 +89,10 @@ machine_failed()
 	wait_until 5 pid_gone "$(rank_pid 0)"
 	wait_until 5 pid_gone "$(rank_pid 1)"
 	kill -KILL "$(rank_pid 2)" "$(rank_pid 3)" 2>/dev/null || true
+	# And nobody to remove the agent's folder, but the user's next agent
+	# there, a minute later.
+	find /dev/shm /tmp -maxdepth 1 -name 'ddp-agent-??????' -user nobody \
+		-newer "$DIR/started" -exec rm -r {} +
 	clean
 }
 
