@@ -15,8 +15,7 @@ setup_file()
 {
 	# Small job ids are those of every other fresh cluster on this machine,
 	# and ddp-launch takes the port that follows from them unseen.
-	# Ports follow from job ids, and other fresh clusters have small ones.
-	launch_up --nodes 2 --gpus 0 --conf "FirstJobId=$((RANDOM + 1000))" \
+	launch_up --nodes 2 --gpus 0 \
 		--conf "FirstJobId=$((RANDOM + 1000))"
 	make_image "$CLUSTER_TMP/image"
 }
