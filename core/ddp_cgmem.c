@@ -23,14 +23,14 @@ static int read_text(const char *path, char *buf, size_t size)
 	return n > 0 ? 0 : -1;
 }
 
-/* "memory" is one of the controllers of a line "4:cpu,memory:/path". */
-static int has_memory(char *list)
+/* The name is one of the controllers of a line "4:cpu,memory:/path". */
+static int has_name(char *list, const char *name)
 {
 	char *save = NULL;
 
 	for (char *p = strtok_r(list, ",", &save); p;
 	     p = strtok_r(NULL, ",", &save))
-		if (!strcmp(p, "memory"))
+		if (!strcmp(p, name))
 			return 1;
 	return 0;
 }
@@ -52,7 +52,7 @@ int ddp_cgmem_parse(char *text, char *path, size_t size)
 		*dir++ = '\0';
 		if (!list[1])
 			v2 = dir;
-		else if (has_memory(list + 1))
+		else if (has_name(list + 1, "memory"))
 			v1 = dir;
 	}
 	if (v1)
@@ -85,4 +85,40 @@ uint64_t ddp_cgmem_kills(const char *path)
 		p = p ? p + 1 : NULL;
 	}
 	return p ? strtoull(p + 9, NULL, 10) : 0;
+}
+
+static bool file_says(const char *dir, const char *sub, const char *file,
+		      const char *word)
+{
+	char path[DDP_CGMEM_PATH], text[256];
+	int n = snprintf(path, sizeof(path), ROOT "%s%s/%s", sub, dir, file);
+
+	return n > 0 && (size_t)n < sizeof(path) &&
+		!read_text(path, text, sizeof(text)) && strstr(text, word);
+}
+
+bool ddp_cgmem_frozen(pid_t pid)
+{
+	char name[32], text[4096], *save = NULL;
+	bool frozen = false;
+
+	snprintf(name, sizeof(name), "/proc/%d/cgroup", (int)pid);
+	if (read_text(name, text, sizeof(text)))
+		return false;
+	for (char *line = strtok_r(text, "\n", &save); line && !frozen;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *list = strchr(line, ':');
+		char *dir = list ? strchr(list + 1, ':') : NULL;
+
+		if (!dir || dir[1] != '/' || strstr(dir, "/../"))
+			continue;
+		*dir++ = '\0';
+		if (!list[1])
+			frozen = file_says(dir, "", "cgroup.events",
+					   "frozen 1");
+		else if (has_name(list + 1, "freezer"))
+			frozen = file_says(dir, "/freezer", "freezer.state",
+					   "FROZEN");
+	}
+	return frozen;
 }

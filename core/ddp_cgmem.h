@@ -3,6 +3,7 @@
 #ifndef DDP_CGMEM_H
 #define DDP_CGMEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +16,9 @@ int ddp_cgmem_parse(char *text, char *path, size_t size);
 
 /* The same for a process. */
 int ddp_cgmem_path(pid_t pid, char *path, size_t size);
+
+/* Is the process frozen by a cgroup (version 1 or 2)? */
+bool ddp_cgmem_frozen(pid_t pid);
 
 /* The counter; 0 if it cannot be read. */
 uint64_t ddp_cgmem_kills(const char *path);

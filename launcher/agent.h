@@ -203,6 +203,9 @@ void agent_task_tell(struct agent *a);
 void agent_task_sample(struct agent *a);
 /* True once no task is live and none can come. */
 bool agent_task_all_gone(const struct agent *a);
+/* True if there are live tasks and none of them may run: all are stopped or
+ * frozen. */
+bool agent_task_suspended(const struct agent *a);
 void agent_task_free(struct agent *a);
 
 /* --- agent_step */

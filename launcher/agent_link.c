@@ -97,7 +97,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	if (a->link.state != LINK_UP)
 		return;
-	if (now > a->link.wake_us + STOPPED_US)
+	/* The srun and controller of a suspended batch job stand still too. */
+	if (now > a->link.wake_us + STOPPED_US ||
+	    (now > a->link.heard_us + a->link.silence_ms * 500ULL &&
+	     agent_task_suspended(a)))
 		a->link.heard_us = now;
 	if (now >= a->link.heard_us + a->link.silence_ms * 1000ULL) {
 		lost(a, "srun's controller does not answer any more");

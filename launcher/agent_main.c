@@ -19,6 +19,9 @@
 
 /* How long the controller may take to close after BYE. */
 #define END_MS 5000
+/* The same where this process is in a cgroup of the step's (version 2): Slurm
+ * waits for a second until that is empty, and ends leftovers itself. */
+#define END_CGROUP_MS 500
 
 #ifdef __SANITIZE_ADDRESS__
 /* The leak checker must ptrace us, which nobody may. */
@@ -71,6 +74,18 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 		event_base_loopbreak(a->base);
 }
 
+static bool in_step_cgroup(void)
+{
+	char text[4096];
+	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, "/job_") && strstr(text, "/step_");
+}
+
 /* All is told; the controller may still say ABORT, for leftovers. */
 static void begin_end(struct agent *a)
 {
@@ -85,7 +100,8 @@ static void begin_end(struct agent *a)
 		a->link.bye = true;
 	}
 	if (!a->ending)
-		agent_timer(a, &a->end_timer, END_MS, on_end, a);
+		agent_timer(a, &a->end_timer, in_step_cgroup() ?
+			    END_CGROUP_MS : END_MS, on_end, a);
 	a->ending = true;
 }
 

@@ -21,9 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* slurmstepd has reaped the task and will tell its status, on a busy machine
- * late; when it dies there is nothing to wait for. */
-#define STATUS_MS 10000
+/* slurmstepd has reaped the task and will tell its status: on a busy machine
+ * late, and after its epilogs. When it dies there is nothing to wait for. */
+#define STATUS_MS 3600000
 
 int agent_task_init(struct agent *a)
 {
@@ -381,4 +381,22 @@ void agent_task_opened(struct agent *a)
 		t->cgmem = strdup(path);
 		t->kills = ddp_cgmem_kills(path);
 	}
+}
+
+bool agent_task_suspended(const struct agent *a)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < a->ntasks; i++) {
+		const struct agent_task *t = &a->tasks[i];
+		struct ddp_proc_stat st;
+
+		if (t->life != TASK_LIVE)
+			continue;
+		if (ddp_proc_stat(t->pid, &st) ||
+		    (st.state != 'T' && !ddp_cgmem_frozen(t->pid)))
+			return false;
+		any = true;
+	}
+	return any;
 }

@@ -15,7 +15,8 @@
 
 #include <sodium.h>
 
-#define CONF_MS 10000
+/* srun asks slurmctld meanwhile, which may be slow; its end is an EOF. */
+#define CONF_MS 600000
 
 int64_t ctl_now_us(void)
 {

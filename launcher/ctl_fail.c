@@ -23,6 +23,8 @@
 #define RUNNING_US 1000000
 /* Slurm's own kill reaches the nodes one after the other. */
 #define RECHECK_MS 100
+/* Of tasks that wait for the start only slurmstepd tells, in batches. */
+#define RECHECK_WAIT_MS 500
 /* Lost nodes are ended through Slurm this long after the others' grace. */
 #define LOST_MS 100
 
@@ -259,7 +261,6 @@ static void judge(struct ctl *ctl)
 	uint32_t ended;
 	bool wait = ctl->phase == CTL_WAIT;
 	bool same = (ctl->phase == CTL_RUN || wait) && ctl->nevents &&
-		ctl->events[0].kind == DDP_CAUSE_SIGNAL &&
 		ddp_cause_is_suspect(&ctl->events[0]) &&
 		same_signal(ctl, &ended);
 
@@ -268,7 +269,8 @@ static void judge(struct ctl *ctl)
 		cancelled(ctl);
 	} else if (same && !ctl->rechecked) {
 		ctl->rechecked = ctl->asking = true;
-		ctl_timer(ctl, &ctl->recheck_timer, on_recheck, RECHECK_MS);
+		ctl_timer(ctl, &ctl->recheck_timer, on_recheck,
+			  wait ? RECHECK_WAIT_MS : RECHECK_MS);
 	} else {
 		act(ctl);
 	}

@@ -117,9 +117,9 @@ static int dying(struct ctl_peer *p, const struct ddp_msg *m)
 	uint32_t rank = m->u.dying.rank;
 	struct ctl_rank *r = rank < ctl->nranks ? &ctl->ranks[rank] : NULL;
 
-	if (!r || p->node == CTL_NONE || r->node != p->node || !p->aborted)
+	if (!r || p->node == CTL_NONE || r->node != p->node)
 		return -1;
-	if (r->state == RANK_ENDED)
+	if (r->state == RANK_ENDED || !p->aborted)
 		return 0;
 	r->dying = true;
 	r->when_us = ctl_watch_time(p, m->u.dying.when_us);
@@ -181,9 +181,8 @@ static int gone(struct ctl_peer *p, const struct ddp_msg *m)
 	struct ctl *ctl = p->ctl;
 	struct ctl_node *n;
 
-	if (!p->aborted)
-		return -1;
-	if (p->node == CTL_NONE)
+	/* Without ABORT: its slurmstepd died, and it acted by itself. */
+	if (!p->aborted || p->node == CTL_NONE)
 		return 0;
 	n = &ctl->nodes[p->node];
 	n->gone = true;

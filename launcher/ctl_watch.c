@@ -73,7 +73,9 @@ static void on_vanished(evutil_socket_t fd, short what, void *arg)
 	const struct ctl_node *n = &ctl->nodes[ctl->vanished];
 
 	(void)fd, (void)what;
-	if (ctl->phase == CTL_WAIT && n->state == NODE_ABSENT && !n->agents)
+	/* With "prefer" it may have begun without us; the start timer says. */
+	if (ctl->phase == CTL_WAIT && !ctl->conf.prefer &&
+	    n->state == NODE_ABSENT && !n->agents)
 		ctl_fail_launch(ctl, ctl->vanished, "node %s was lost before "
 				"the start: its agent went away", n->name);
 	ctl_end_check(ctl);

@@ -68,6 +68,22 @@ void ddp_agent_gate(spank_t sp)
 		slurm_error(DDP_MSG "%s", err.text);
 }
 
+/* False if the child has not ended in time. */
+static bool wait_child(pid_t pid, int ms)
+{
+	struct pollfd p = { pidfd_of(pid), POLLIN, 0 };
+	int64_t end = ddp_io_now_ms() + ms, left = ms;
+	int status, n = 0;
+
+	while (p.fd >= 0 && left > 0 && (n = poll(&p, 1, (int)left)) < 0)
+		left = end - ddp_io_now_ms();
+	if (p.fd >= 0)
+		close(p.fd);
+	if (n > 0)
+		(void)ddp_io_wait(pid, &status);
+	return n > 0;
+}
+
 /*
  * An agent that was killed leaves its directory of error files. The name is
  * the user's word, so it is the user, in a process of its own, who removes
@@ -76,7 +92,6 @@ void ddp_agent_gate(spank_t sp)
 static void clean_up(void)
 {
 	char dir[DDP_GATE_DIR_MAX];
-	int status;
 	pid_t pid;
 
 	ddp_gate_get_dir(&gate, dir);
@@ -95,8 +110,9 @@ static void clean_up(void)
 			ddp_errfile_sweep(dir);
 		_exit(0);
 	}
-	if (pid > 0)
-		(void)ddp_io_wait(pid, &status);
+	/* The user can stop it; slurmstepd ends now, and init takes it. */
+	if (pid > 0 && !wait_child(pid, (CLEAN_SECONDS + 1) * 1000))
+		(void)kill(pid, SIGKILL);
 }
 
 void ddp_agent_clear(void)
@@ -240,18 +256,8 @@ static void send_conf(spank_t sp)
 /* A file system that hangs must not hang slurmstepd. */
 static void wait_started(pid_t pid)
 {
-	struct pollfd p = { pidfd_of(pid), POLLIN, 0 };
-	int64_t end = ddp_io_now_ms() + START_MS, left = START_MS;
-	int status, n = 0;
-
-	while (p.fd >= 0 && left > 0 && (n = poll(&p, 1, (int)left)) < 0)
-		left = end - ddp_io_now_ms();
-	if (p.fd >= 0)
-		close(p.fd);
-	if (n > 0) {
-		(void)ddp_io_wait(pid, &status);
+	if (wait_child(pid, START_MS))
 		return;
-	}
 	kill(pid, SIGKILL);
 	ddp_gate_started(&gate, 0, ETIMEDOUT);
 }

@@ -157,15 +157,16 @@ static int wait_for_end(int status)
 	int64_t ms = ANSWER_MS + (int64_t)ch.grace_ms;
 	int code = -1;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ms / 1000 + 1;
 	pthread_mutex_lock(&ch.lock);
 	while (!ch.ended && !ch.over &&
-	       !pthread_cond_timedwait(&ch.changed, &ch.lock, &until))
+	       !pthread_cond_clockwait(&ch.changed, &ch.lock,
+				       CLOCK_MONOTONIC, &until))
 		;
 	if (ch.ended)
 		code = ch.code;
-	else if (status)	/* died, or hangs: it was not the program */
+	else if (status && ch.over)	/* died: it was not the program */
 		code = DDP_EXIT_MACHINE;
 	pthread_mutex_unlock(&ch.lock);
 	return code;

@@ -229,6 +229,8 @@ static int set_error_file(spank_t sp, const struct ddp_task *t,
 	if (a->state != DDP_GATE_OPEN || !a->dir[0] ||
 	    !(t->plan.frameworks & DDP_FW_TORCHLIKE))
 		return 0;
+	if (access(a->dir, W_OK))	/* in a /tmp or /dev/shm of its own */
+		return 0;
 	snprintf(path, sizeof(path), "%s/%" PRIu32 ".json", a->dir, t->r.rank);
 	return task_set(sp, DDP_ERROR_FILE_ENV, path, false);
 }
