@@ -158,7 +158,7 @@ at_barrier() { (($(grep -lx ddp-wait /proc/[0-9]*/comm 2>/dev/null | wc -l) >= 2
 	happened 4 joined
 	in_cluster scontrol requeue "$id"
 	gone 8
-	wait_until 40 says_again
+	wait_until 150 says_again
 	wait_until 10 no_jobs
 	clean
 }
@@ -203,6 +203,26 @@ no_jobs() { [[ -z $(in_cluster squeue -h) ]]; }
 	finish_step 10
 	ended 0 12
 	quiet
+	clean
+}
+
+# srun and its controller are in the job then, and stand still as well.
+@test "scontrol suspend and resume of a batch job" {
+	srun_args
+	cat >job <<-Z
+		#!/bin/sh
+		#SBATCH -N2 --ntasks-per-node=2 -o $DIR/out -e $DIR/err
+		${ARGS[*]} $PROG '*:join,after=1500'
+		echo "srun said $?" >&2
+	Z
+	sed -i 's/srun said [0-9]*/srun said $?/' job
+	id=$(as_nobody sbatch --parsable job)
+	happened 4 joined
+	in_cluster scontrol suspend "$id"
+	sleep 4
+	in_cluster scontrol resume "$id"
+	wait_until 15 no_jobs
+	same "srun said 0" "$(grep -h -e ddp: -e "srun said" "$DIR/err")"
 	clean
 }
 
