@@ -142,11 +142,15 @@ tasks()
 	agent=$(grep -l 'execve("[^"]*/ddp-agent".* = 0' full.*)
 	same 1 "$(wc -l <<<"$agent")"
 	sed '1,/ddp-agent"/d' "$agent" >calls
+	# What slurmstepd starts forks once and leaves: the child is the agent.
+	child=$(grep -l '^mkdir("/dev/shm/ddp-agent-' full.*)
+	same 1 "$(wc -l <<<"$child")"
+	cat "$child" >>calls
 	run ! grep -E 'resolv.conf|/etc/hosts|nsswitch|gai.conf|htons\(53\)' calls
 	run ! grep -E 'execve|O_WRONLY|O_RDWR|O_CREAT|creat\(|rename\(' calls
 	same 1 "$(grep -c '^mkdir("/dev/shm/ddp-agent-[A-Za-z0-9]*", 0700) *= 0' calls)"
 	same 1 "$(grep -cE '^connect\(.*(= 0|EINPROGRESS)' calls)"
-	wait_until 10 pid_gone "${agent##*.}"
+	wait_until 10 pid_gone "${child##*.}"
 	# The folder is gone with it.
 	folder=$(sed -n 's/^mkdir("\([^"]*\)".*/\1/p' calls)
 	[[ $folder == /dev/shm/ddp-agent-* && ! -e $folder ]]
