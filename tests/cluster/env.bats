@@ -286,9 +286,14 @@ ranks()
 }
 
 @test "--ddp-iface with an interface that a node has not" {
-	fails in_cluster srun -N2 -n2 --ddp-launch --ddp-iface=bad0 touch ran
+	fails in_cluster srun -N2 -n2 --ddp-launch=stateless --ddp-iface=bad0 \
+		touch ran
 	says "ddp: error: node ${NODE[0]}, rank 0: --ddp-iface=bad0: no such" \
 		"ddp: error: node ${NODE[1]}, rank 1: --ddp-iface=bad0: no such"
+	[[ ! -e ran ]]
+	# In full mode the first one may end the other before it can speak.
+	fails in_cluster srun -N2 -n2 --ddp-launch --ddp-iface=bad0 touch ran
+	says "--ddp-iface=bad0: no such" "failed first: exited with code 1"
 	[[ ! -e ran ]]
 }
 
