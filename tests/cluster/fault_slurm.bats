@@ -78,9 +78,17 @@ has_state() { in_cluster squeue -h -o %T | grep -qx "$1"; }
 	done
 }
 
-# at_barrier: two tasks wait for the plan. Their name is not slurmstepd's, for
-# linuxproc would not end them.
-at_barrier() { (($(grep -lx ddp-wait /proc/[0-9]*/comm 2>/dev/null | wc -l) >= 2)); }
+# at_barrier: two tasks of this cluster wait for the plan. Their name is not
+# slurmstepd's, for linuxproc would not end them; its files they still have.
+at_barrier()
+{
+	local p n=0
+	while read -r p; do
+		[[ -z $(find "${p%/comm}/fd" -lname "*$CLUSTER_DIR/*" -print \
+			-quit 2>/dev/null) ]] || n=$((n + 1))
+	done < <(grep -lx ddp-wait /proc/[0-9]*/comm 2>/dev/null)
+	((n >= 2))
+}
 
 @test "scancel of a step and of a job that runs" {
 	for what in step_id job_id; do
