@@ -357,11 +357,37 @@ static int tell_here(spank_t sp, struct ddp_err *err)
 	return 0;
 }
 
+/*
+ * The wait itself, as a process that Slurm can end: proctrack/linuxproc spares
+ * what is called slurmstepd when it kills, and some releases have SIGTERM
+ * blocked until the exec. All is put back afterwards.
+ */
+static int wait_killable(int ms, struct ddp_gate_answer *out,
+			 struct ddp_err *err)
+{
+	struct sigaction dfl = { .sa_handler = SIG_DFL }, old;
+	sigset_t term, mask;
+	char name[17] = "";
+	int rc;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	(void)prctl(PR_GET_NAME, name);
+	(void)prctl(PR_SET_NAME, "ddp-wait");
+	(void)sigaction(SIGTERM, &dfl, &old);
+	(void)sigprocmask(SIG_UNBLOCK, &term, &mask);
+	rc = ddp_gate_wait(&gate, ms, out, err);
+	(void)sigprocmask(SIG_SETMASK, &mask, NULL);
+	(void)sigaction(SIGTERM, &old, NULL);
+	(void)prctl(PR_SET_NAME, name);
+	return rc;
+}
+
 int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
 		   struct ddp_err *err)
 {
 	struct ddp_control control;
-	char text[DDP_CONTROL_MAX], name[17] = "";
+	char text[DDP_CONTROL_MAX];
 	spank_err_t got = spank_getenv(sp, DDP_CONTROL_ENV, text,
 				       sizeof(text));
 	int rc;
@@ -378,12 +404,5 @@ int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
 	explicit_bzero(control.key, sizeof(control.key));
 	if (rc || tell_here(sp, err))
 		return -1;
-	/* proctrack/linuxproc spares what is called slurmstepd when it kills;
-	 * a waiting task must go with the rest. */
-	(void)prctl(PR_GET_NAME, name);
-	(void)prctl(PR_SET_NAME, "ddp-wait");
-	rc = ddp_gate_wait(&gate, (int)control.start_ms + ANSWER_EXTRA_MS, out,
-			   err);
-	(void)prctl(PR_SET_NAME, name);
-	return rc;
+	return wait_killable((int)control.start_ms + ANSWER_EXTRA_MS, out, err);
 }

@@ -65,6 +65,7 @@ has_state() { in_cluster squeue -h -o %T | grep -qx "$1"; }
 		kill -STOP "$(cluster_pid "slurmd-${NODE[1]}")"
 		start_step '*:join,sleep'
 		wait_until 10 at_barrier
+		sleep 1		# slurmstepd takes signals once it is "running"
 		in_cluster scancel "$($what)"
 		# Slurm needs the stopped slurmd too; fault_net has a barrier
 		# without that.
