@@ -3,25 +3,14 @@
 #include "config.h"
 
 #include "core/ddp_cgmem.h"
+#include "core/ddp_io.h"
+#include "core/ddp_proc.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ROOT "/sys/fs/cgroup"
-
-static int read_text(const char *path, char *buf, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
-
-	if (fd >= 0)
-		close(fd);
-	buf[n > 0 ? n : 0] = '\0';
-	return n > 0 ? 0 : -1;
-}
 
 /* The name is one of the controllers of a line "4:cpu,memory:/path". */
 static int has_name(char *list, const char *name)
@@ -35,26 +24,38 @@ static int has_name(char *list, const char *name)
 	return 0;
 }
 
+/*
+ * The next line "4:cpu,memory:/path" of a /proc/PID/cgroup: its list of
+ * controllers, "" for version 2, and its folder. False behind the last.
+ */
+static bool next_group(char **text, char **save, char **list, char **dir)
+{
+	char *line;
+
+	while ((line = strtok_r(*text, "\n", save))) {
+		*text = NULL;
+		*list = strchr(line, ':');
+		*dir = *list ? strchr(++*list, ':') : NULL;
+		if (!*dir || (*dir)[1] != '/' || strstr(*dir, "/../"))
+			continue;
+		*(*dir)++ = '\0';
+		return true;
+	}
+	return false;
+}
+
 /* On hosts with both versions memory is counted where it is controlled. */
 int ddp_cgmem_parse(char *text, char *path, size_t size)
 {
 	const char *v1 = NULL, *v2 = NULL;
-	char *save = NULL;
+	char *save = NULL, *list, *dir;
 	int n;
 
-	for (char *line = strtok_r(text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		char *list = strchr(line, ':');
-		char *dir = list ? strchr(list + 1, ':') : NULL;
-
-		if (!dir || dir[1] != '/' || strstr(dir, "/../"))
-			continue;
-		*dir++ = '\0';
-		if (!list[1])
+	while (next_group(&text, &save, &list, &dir))
+		if (!*list)
 			v2 = dir;
-		else if (has_name(list + 1, "memory"))
+		else if (has_name(list, "memory"))
 			v1 = dir;
-	}
 	if (v1)
 		n = snprintf(path, size, ROOT "/memory%s/memory.oom_control",
 			     v1);
@@ -66,19 +67,17 @@ int ddp_cgmem_parse(char *text, char *path, size_t size)
 
 int ddp_cgmem_path(pid_t pid, char *path, size_t size)
 {
-	char name[32], text[4096];
+	char text[4096];
 
-	if (snprintf(name, sizeof(name), "/proc/%d/cgroup", (int)pid) >=
-	    (int)sizeof(name) || read_text(name, text, sizeof(text)))
-		return -1;
-	return ddp_cgmem_parse(text, path, size);
+	return ddp_proc_read(pid, "cgroup", text, sizeof(text)) ? -1 :
+		ddp_cgmem_parse(text, path, size);
 }
 
 uint64_t ddp_cgmem_kills(const char *path)
 {
 	char text[1024], *p = text;
 
-	if (read_text(path, text, sizeof(text)))
+	if (ddp_io_read_file(path, text, sizeof(text)) <= 0)
 		return 0;
 	while (p && strncmp(p, "oom_kill ", 9)) {
 		p = strchr(p, '\n');
@@ -94,31 +93,23 @@ static bool file_says(const char *dir, const char *sub, const char *file,
 	int n = snprintf(path, sizeof(path), ROOT "%s%s/%s", sub, dir, file);
 
 	return n > 0 && (size_t)n < sizeof(path) &&
-		!read_text(path, text, sizeof(text)) && strstr(text, word);
+		ddp_io_read_file(path, text, sizeof(text)) > 0 &&
+		strstr(text, word);
 }
 
 bool ddp_cgmem_frozen(pid_t pid)
 {
-	char name[32], text[4096], *save = NULL;
+	char buf[4096], *text = buf, *save = NULL, *list, *dir;
 	bool frozen = false;
 
-	snprintf(name, sizeof(name), "/proc/%d/cgroup", (int)pid);
-	if (read_text(name, text, sizeof(text)))
+	if (ddp_proc_read(pid, "cgroup", buf, sizeof(buf)))
 		return false;
-	for (char *line = strtok_r(text, "\n", &save); line && !frozen;
-	     line = strtok_r(NULL, "\n", &save)) {
-		char *list = strchr(line, ':');
-		char *dir = list ? strchr(list + 1, ':') : NULL;
-
-		if (!dir || dir[1] != '/' || strstr(dir, "/../"))
-			continue;
-		*dir++ = '\0';
-		if (!list[1])
+	while (!frozen && next_group(&text, &save, &list, &dir))
+		if (!*list)
 			frozen = file_says(dir, "", "cgroup.events",
 					   "frozen 1");
-		else if (has_name(list + 1, "freezer"))
+		else if (has_name(list, "freezer"))
 			frozen = file_says(dir, "/freezer", "freezer.state",
 					   "FROZEN");
-	}
 	return frozen;
 }

@@ -3,8 +3,8 @@
 #include "config.h"
 
 #include "core/ddp_cpus.h"
+#include "core/ddp_io.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,29 +13,13 @@
 
 #define CPUS_MAX 8192
 
-/* A line of sysfs into buf; 0 or -1. */
-static int read_line(const char *path, char *buf, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return -1;
-	n = read(fd, buf, size - 1);
-	close(fd);
-	if (n <= 0)
-		return -1;
-	buf[n] = '\0';
-	return 0;
-}
-
 /* Without SMT every CPU is a core, and no further file is read. */
 static int smt_active(void)
 {
 	char text[8];
 
-	return !read_line("/sys/devices/system/cpu/smt/active", text,
-			  sizeof(text)) && text[0] == '1';
+	return ddp_io_read_file("/sys/devices/system/cpu/smt/active", text,
+				sizeof(text)) > 0 && text[0] == '1';
 }
 
 /* Take the siblings of cpu ("0,64" or "0-1") out of the set. */
@@ -46,7 +30,7 @@ static void drop_siblings(cpu_set_t *set, size_t size, int cpu)
 	CPU_CLR_S((size_t)cpu, size, set);
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/"
 		 "thread_siblings_list", cpu);
-	if (read_line(path, text, sizeof(text)))
+	if (ddp_io_read_file(path, text, sizeof(text)) <= 0)
 		return;
 	for (;;) {
 		unsigned long first = strtoul(p, &end, 10), last = first;

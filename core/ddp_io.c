@@ -4,6 +4,7 @@
 #include "core/ddp_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,28 @@ char *ddp_io_read_all(int fd, size_t max, int timeout_ms)
 	}
 	free(text);
 	return NULL;
+}
+
+ssize_t ddp_io_read_file(const char *path, char *buf, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	size_t used = 0;
+	ssize_t n = -1;
+
+	buf[0] = '\0';
+	if (fd < 0)
+		return -1;
+	while (used < size - 1) {
+		n = read(fd, buf + used, size - 1 - used);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		used += (size_t)n;
+	}
+	close(fd);
+	buf[used] = '\0';
+	return n < 0 ? -1 : (ssize_t)used;
 }
 
 int ddp_io_write_all(int fd, const char *text)

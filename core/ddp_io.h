@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of other processes: bounded in size and in time. */
+/* Small files, and answers of other processes: bounded in size and in time. */
 #ifndef DDP_IO_H
 #define DDP_IO_H
 
@@ -15,6 +15,12 @@ int64_t ddp_io_now_ms(void);
  * timeout_ms pass first, at an error, or if there are max bytes or more.
  */
 char *ddp_io_read_all(int fd, size_t max, int timeout_ms);
+
+/*
+ * The first size - 1 bytes of a file, always terminated: for /proc and /sys.
+ * Returns their number, or -1 if it cannot be opened or read.
+ */
+ssize_t ddp_io_read_file(const char *path, char *buf, size_t size);
 
 /* All of text, without SIGPIPE on sockets. 0 or -1. */
 int ddp_io_write_all(int fd, const char *text);

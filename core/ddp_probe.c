@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "core/ddp_io.h"
 #include "core/ddp_probe.h"
 
 #include <errno.h>
@@ -160,32 +161,12 @@ int ddp_probe_resolve(const char *addr, char *ip)
 	return rc;
 }
 
-/* A small file of /proc into buf, always terminated. */
-static int read_proc(const char *path, char *buf, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t used = 0;
-	ssize_t n = -1;
-
-	if (fd < 0)
-		return -1;
-	while (used + 1 < size) {
-		n = read(fd, buf + used, size - 1 - used);
-		if (n <= 0)
-			break;
-		used += (size_t)n;
-	}
-	close(fd);
-	buf[used] = '\0';
-	return n < 0 ? -1 : 0;
-}
-
 int ddp_probe_ephemeral(uint32_t *lo, uint32_t *hi)
 {
 	char text[64];
 	unsigned a, b;
 
-	if (read_proc(EPHEMERAL, text, sizeof(text)) ||
+	if (ddp_io_read_file(EPHEMERAL, text, sizeof(text)) < 0 ||
 	    sscanf(text, "%u %u", &a, &b) != 2 || a > b || b > 65535)
 		return -1;
 	*lo = a;
@@ -200,7 +181,7 @@ void ddp_probe_exclude(struct ddp_portset *set)
 
 	if (!ddp_probe_ephemeral(&lo, &hi))
 		ddp_portset_exclude(set, lo, hi);
-	if (read_proc(RESERVED, text, sizeof(text)))
+	if (ddp_io_read_file(RESERVED, text, sizeof(text)) < 0)
 		return;
 	for (char *p = strtok_r(text, ",\n", &save); p;
 	     p = strtok_r(NULL, ",\n", &save)) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
+#include "core/ddp_io.h"
 #include "core/ddp_proc.h"
 #include "core/ddp_text.h"
 
@@ -20,36 +21,27 @@
 #define ENVIRON_MAX (4U << 20)
 #define FILES_MAX 65536
 
+static int path_of(pid_t pid, const char *name, char *buf, size_t size)
+{
+	return pid > 0 && snprintf(buf, size, "/proc/%d/%s", (int)pid, name) <
+		(int)size ? 0 : -1;
+}
+
 static int open_file(pid_t pid, const char *name, int flags)
 {
 	char path[64];
 
-	if (pid <= 0 || snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid,
-				 name) >= (int)sizeof(path))
+	if (path_of(pid, name, path, sizeof(path)))
 		return -1;
 	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
 }
 
-/* The file's first size - 1 bytes as a string. 0 or -1. */
-static int read_file(pid_t pid, const char *name, char *buf, size_t size)
+int ddp_proc_read(pid_t pid, const char *name, char *buf, size_t size)
 {
-	int fd = open_file(pid, name, 0);
-	size_t used = 0;
-	ssize_t n = -1;
+	char path[64];
 
-	if (fd < 0)
-		return -1;
-	while (used < size - 1) {
-		n = read(fd, buf + used, size - 1 - used);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		used += (size_t)n;
-	}
-	close(fd);
-	buf[used] = '\0';
-	return used && n >= 0 ? 0 : -1;
+	return !path_of(pid, name, path, sizeof(path)) &&
+		ddp_io_read_file(path, buf, size) > 0 ? 0 : -1;
 }
 
 /* A decimal number at *p, which moves behind it and one blank. */
@@ -97,7 +89,7 @@ int ddp_proc_stat(pid_t pid, struct ddp_proc_stat *st)
 {
 	char buf[2048];
 
-	if (read_file(pid, "stat", buf, sizeof(buf)))
+	if (ddp_proc_read(pid, "stat", buf, sizeof(buf)))
 		return -1;
 	return ddp_proc_parse_stat(buf, st);
 }
@@ -132,7 +124,7 @@ int ddp_proc_status(pid_t pid, struct ddp_proc_status *st)
 {
 	char buf[16384];
 
-	if (read_file(pid, "status", buf, sizeof(buf)))
+	if (ddp_proc_read(pid, "status", buf, sizeof(buf)))
 		return -1;
 	return ddp_proc_parse_status(buf, st);
 }
@@ -143,7 +135,7 @@ bool ddp_proc_open_to_us(pid_t pid)
 {
 	char buf[64];
 
-	return !read_file(pid, "io", buf, sizeof(buf));
+	return !ddp_proc_read(pid, "io", buf, sizeof(buf));
 }
 
 /* The first version of struct pidfd_info, which older headers lack. */
@@ -172,7 +164,7 @@ const char *ddp_proc_comm(pid_t pid, char *buf, size_t size)
 {
 	char raw[DDP_PROC_COMM];
 
-	if (read_file(pid, "comm", raw, sizeof(raw)))
+	if (ddp_proc_read(pid, "comm", raw, sizeof(raw)))
 		return strcpy(buf, "?");
 	raw[strcspn(raw, "\n")] = '\0';
 	return ddp_text_safe(raw, buf, size);

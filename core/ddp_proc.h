@@ -42,6 +42,9 @@ struct ddp_proc_step {
 	const char *node;	/* NULL: any */
 };
 
+/* A small file below /proc/PID as a string. 0, or -1: none, or empty. */
+int ddp_proc_read(pid_t pid, const char *name, char *buf, size_t size);
+
 /* Texts of the files. 0, or -1 for what no kernel writes. */
 int ddp_proc_parse_stat(const char *text, struct ddp_proc_stat *st);
 int ddp_proc_parse_status(const char *text, struct ddp_proc_status *st);

@@ -5,6 +5,8 @@
 #include "launcher/agent.h"
 #include "launcher/net_auth.h"
 
+#include "core/ddp_io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -77,12 +79,8 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 static bool in_step_cgroup(void)
 {
 	char text[4096];
-	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	(void)ddp_io_read_file("/proc/self/cgroup", text, sizeof(text));
 	return strstr(text, "/job_") && strstr(text, "/step_");
 }
 

@@ -10,9 +10,9 @@
 #define _GNU_SOURCE
 #include "config.h"
 
+#include "core/ddp_proc.h"
 #include "launcher/launch.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,35 +37,11 @@ static int need_u32(const char *name, uint32_t min, uint32_t *out,
 	return 0;
 }
 
-/* A whole small file of /proc; 0 or -1. */
-static int slurp(pid_t pid, const char *file, char *buf, size_t size)
-{
-	char path[64];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	n = read(fd, buf, size - 1);
-	close(fd);
-	if (n < 0)
-		return -1;
-	buf[n] = '\0';
-	return 0;
-}
-
-/* Field 4 of /proc/PID/stat; field 2 may hold blanks and parentheses. */
 static pid_t parent_of(pid_t pid)
 {
-	char text[512], *p;
-	int ppid;
+	struct ddp_proc_stat st;
 
-	if (slurp(pid, "stat", text, sizeof(text)) ||
-	    !(p = strrchr(text, ')')) || sscanf(p, ") %*c %d", &ppid) != 1)
-		return 0;
-	return ppid;
+	return ddp_proc_stat(pid, &st) ? 0 : st.ppid;
 }
 
 /* The nearest slurmstepd, and the part in brackets of its title, into id. */
@@ -75,7 +51,7 @@ static pid_t find_stepd(char *id, size_t size)
 	char text[256], *end;
 
 	for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++) {
-		if (!slurp(pid, "cmdline", text, sizeof(text)) &&
+		if (!ddp_proc_read(pid, "cmdline", text, sizeof(text)) &&
 		    !strncmp(text, "slurmstepd: [", 13) &&
 		    (end = strchr(text, ']'))) {
 			*end = '\0';

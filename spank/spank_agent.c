@@ -141,12 +141,8 @@ static void write_file(const char *path, const char *text)
 static void leave_cgroups(void)
 {
 	char text[4096], path[512], *line, *save = NULL;
-	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	(void)ddp_io_read_file("/proc/self/cgroup", text, sizeof(text));
 	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		char *name = strchr(line, ':'), *at;
