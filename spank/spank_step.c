@@ -283,36 +283,46 @@ static void unset_reduce(spank_t sp)
 		(void)spank_unsetenv(sp, DDP_REDUCE_ENV);
 }
 
+/* With a controller: until the whole step may start; else at once. */
+static void wait_for_start(spank_t sp, const struct facts *f,
+			   struct ddp_gate_answer *answer)
+{
+	struct ddp_err err;
+	int rc = ddp_agent_wait(sp, answer, &err);
+
+	if (!rc && answer->state == DDP_GATE_REFUSED)
+		rc = ddp_err_set(&err, DDP_ESYS, "%s", answer->text);
+	if (rc)
+		refuse(f, &err);
+}
+
 static void launch_task(spank_t sp, const struct ddp_spank *state,
 			struct ddp_task *t)
 {
-	struct ddp_gate_answer answer;
+	struct ddp_gate_answer answer = { .state = DDP_GATE_WAIT };
 	struct facts f;
 	struct ddp_err err;
-	char *text = NULL;
+	char *text;
 	int rc;
 
 	memset(&f, 0, sizeof(f));
 	rc = get_facts(sp, &f, &err);
-	if (ddp_agent_wait(sp, &answer, rc ? NULL : &err) && !rc)
-		rc = -1;
-	if (!rc && answer.state == DDP_GATE_REFUSED)
-		rc = ddp_err_set(&err, DDP_ESYS, "%s", answer.text);
-	if (rc)
-		refuse(&f, &err);
-	if (answer.text && answer.text[0])
-		text = strdup(answer.text);
-	if (!text)
+	if (!rc)
+		wait_for_start(sp, &f, &answer);
+	text = answer.text;
+	if (!text || !text[0]) {
+		free(text);
 		text = read_plan(sp, state, &f);
+	}
 	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
 	unset_reduce(sp);
-	if (text) {
-		(void)spank_unsetenv(sp, DDP_HET_ENV);
-		ddp_spank_options_unset(sp);
+	if (!text)
+		return;
+	(void)spank_unsetenv(sp, DDP_HET_ENV);
+	ddp_spank_options_unset(sp);
+	if (!rc)
 		rc = carry_out(sp, state, &f, t, text, &answer, &err);
-	}
 	free(text);
-	free(answer.text);
 	ddp_plan_clear(&t->plan);
 	if (rc)
 		refuse(&f, &err);
