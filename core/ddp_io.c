@@ -13,12 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-int64_t ddp_io_now_ms(void)
+int64_t ddp_io_now_us(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int64_t ddp_io_now_ms(void)
+{
+	return ddp_io_now_us() / 1000;
 }
 
 /* 1: readable, 0: the deadline has passed, -1: error. */

@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Milliseconds of the monotonic clock. */
+/* The monotonic clock. */
 int64_t ddp_io_now_ms(void);
+int64_t ddp_io_now_us(void);
 
 /*
  * All bytes until the end of the stream, as a malloc'ed string; NULL if

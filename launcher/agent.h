@@ -44,7 +44,6 @@ struct agent_task {
 	bool told;		/* EXIT was sent */
 	bool dying;		/* DYING was found at ABORT */
 	uint32_t dying_of;	/* status it had then, if that was known */
-	bool group;		/* it was signalled with its group */
 	uint8_t flags;
 	uint32_t local, rank;
 	pid_t pid;
@@ -89,7 +88,7 @@ struct agent_abort {
 	struct event *timer;
 	int signal;
 	uint32_t grace_ms;
-	uint32_t stopped, others, left;
+	uint32_t stopped, others;
 	uint64_t give_up_us;
 	unsigned round, quiet;
 	struct agent_procs last;	/* of the round before */

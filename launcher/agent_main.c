@@ -36,10 +36,7 @@ const char *__asan_default_options(void)
 
 uint64_t agent_now_us(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000U + (uint64_t)t.tv_nsec / 1000U;
+	return (uint64_t)ddp_io_now_us();
 }
 
 void agent_timer(struct agent *a, struct event **timer, uint32_t ms,

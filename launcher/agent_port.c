@@ -163,7 +163,6 @@ void agent_port_reserve(struct agent *a, const struct ddp_msg *m)
 	if (a->answered)
 		return;
 	agent_port_free(a);
-	a->port.fd = -1;
 	if (m->u.reserve.port || !lo || hi < lo)
 		a->port.fd = bind_port(m->u.reserve.port);
 	if (a->port.fd < 0 && lo && hi >= lo)
@@ -204,7 +203,7 @@ static enum owner owner_of(struct agent *a, const struct agent_listener *l,
 	return owner;
 }
 
-static void stop_watch(struct agent *a)
+void agent_port_free(struct agent *a)
 {
 	agent_event_free(&a->port.timer);
 	if (a->port.fd >= 0)
@@ -221,7 +220,7 @@ static void stolen(struct agent *a, const struct agent_listener *l, pid_t pid)
 	(void)snprintf(text, sizeof(text), "%s listens on the master port %u, "
 		       "which was reserved for this step", who, a->port.port);
 	agent_link_note(a, DDP_NOTE_PORT_STOLEN, text);
-	stop_watch(a);
+	agent_port_free(a);
 }
 
 /* True once it is known who listens. */
@@ -237,7 +236,7 @@ static bool look(struct agent *a)
 
 		if (owner == OWNER_STEP) {
 			agent_link_note(a, DDP_NOTE_PORT_USED, "");
-			stop_watch(a);
+			agent_port_free(a);
 			return true;
 		}
 		if (owner == OWNER_OTHER) {
@@ -260,7 +259,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	if (!p->port || look(a))
 		return;
 	if (agent_now_us() >= p->give_up_us) {
-		stop_watch(a);
+		agent_port_free(a);
 		return;
 	}
 	p->wait_ms *= 2;
@@ -282,9 +281,4 @@ void agent_port_failed(struct agent *a)
 {
 	if (a->port.port && a->opened && a->link.state == LINK_UP)
 		(void)look(a);
-}
-
-void agent_port_free(struct agent *a)
-{
-	stop_watch(a);
 }

@@ -28,6 +28,7 @@
 
 #include "core/ddp_cause.h"
 #include "core/ddp_ctlconf.h"
+#include "core/ddp_io.h"
 #include "core/ddp_plan.h"
 #include "core/ddp_wire.h"
 
@@ -199,7 +200,6 @@ struct ctl {
 	char last_event[256];
 };
 
-int64_t ctl_now_us(void);
 /* Close all descriptors above this one. */
 void ctl_close_above(int last);
 

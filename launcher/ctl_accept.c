@@ -57,7 +57,7 @@ static void drop_old(struct ctl_peers *list, int64_t before)
 static void on_strangers(evutil_socket_t fd, short what, void *arg)
 {
 	struct ctl *ctl = arg;
-	int64_t before = ctl_now_us() - CTL_STRANGER_MS * 1000;
+	int64_t before = ddp_io_now_us() - CTL_STRANGER_MS * 1000;
 
 	(void)fd, (void)what;
 	drop_old(&ctl->strangers, before);

@@ -48,7 +48,7 @@ static int hello(struct ctl_peer *p, const struct ddp_msg *m)
 	p->state = PEER_SHAKING;
 	TAILQ_INSERT_TAIL(&ctl->shaking, p, link);
 	ctl->nshaking++;
-	p->shake->sent_us = ctl_now_us();
+	p->shake->sent_us = ddp_io_now_us();
 	ctl_peer_send(p, &out);
 	return 0;
 }
@@ -59,7 +59,7 @@ static void welcome(struct ctl_peer *p)
 	struct ddp_msg out = { .type = DDP_MSG_WELCOME };
 	int64_t trip;
 
-	p->heard_us = ctl_now_us();
+	p->heard_us = ddp_io_now_us();
 	trip = p->heard_us - p->shake->sent_us;
 	p->slack_us = (uint32_t)(trip / 2 < SLACK_MAX_US ? trip / 2 :
 				 SLACK_MAX_US);

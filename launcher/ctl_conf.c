@@ -4,8 +4,6 @@
 
 #include "launcher/ctl.h"
 
-#include "core/ddp_io.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -17,14 +15,6 @@
 
 /* srun asks slurmctld meanwhile, which may be slow; its end is an EOF. */
 #define CONF_MS 600000
-
-int64_t ctl_now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 /* One read; the number of bytes, or -1 at the end, an error, the deadline. */
 static ssize_t read_some(int fd, char *buf, size_t size, int64_t deadline)

@@ -38,7 +38,7 @@ static void release_agents(struct ctl *ctl)
 static void find_silent(struct ctl *ctl)
 {
 	size_t pick = ddp_cause_pick(ctl->events, ctl->nevents);
-	int64_t now = ctl_now_us(), first;
+	int64_t now = ddp_io_now_us(), first;
 	struct ctl_peer *p, *next;
 
 	if (pick == ctl->nevents || ctl->phase != CTL_ABORT)
@@ -146,7 +146,7 @@ static int64_t patience(const struct ctl *ctl)
 
 	if (ctl->abort_us)
 		ms = ctl->conf.grace_ms + CTL_KILL_MS + CTL_EXIT_MS -
-			(ctl_now_us() - ctl->abort_us) / 1000;
+			(ddp_io_now_us() - ctl->abort_us) / 1000;
 	if (ctl->asking && ms < CTL_ASK_MS + CTL_EXIT_MS)
 		ms = CTL_ASK_MS + CTL_EXIT_MS;
 	return ms < CTL_EXIT_MS ? CTL_EXIT_MS : ms;
@@ -169,7 +169,7 @@ void ctl_end_srun_gone(struct ctl *ctl)
 	struct ddp_cause c = {
 		.kind = DDP_CAUSE_SRUN, .rank = DDP_CAUSE_NONE,
 		.node = DDP_CAUSE_NONE, .pid = DDP_CAUSE_NONE,
-		.status = DDP_STATUS_UNKNOWN, .when_us = ctl_now_us(),
+		.status = DDP_STATUS_UNKNOWN, .when_us = ddp_io_now_us(),
 	};
 
 	if (ctl->srun_gone)

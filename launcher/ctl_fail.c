@@ -118,7 +118,7 @@ static void on_kill_timer(evutil_socket_t fd, short what, void *arg)
 /* When the step is killed through Slurm if it is still there. */
 static void last_resort(struct ctl *ctl)
 {
-	int64_t past = (ctl_now_us() - ctl->abort_us) / 1000;
+	int64_t past = (ddp_io_now_us() - ctl->abort_us) / 1000;
 
 	ctl_timer(ctl, &ctl->kill_timer, on_kill_timer, ctl->conf.grace_ms +
 		  (ctl->lost ? LOST_MS : CTL_KILL_MS) - past);
@@ -134,7 +134,7 @@ void ctl_fail_abort_node(struct ctl *ctl, uint32_t node)
 	if (!f)
 		return;
 	if (!ctl->abort_us)
-		ctl->abort_us = ctl_now_us();
+		ctl->abort_us = ddp_io_now_us();
 	abort_peer(ctl->nodes[node].peer, f);
 	ctl_frame_put(f);
 }
@@ -147,7 +147,7 @@ static void abort_all(struct ctl *ctl)
 	if (ctl->phase == CTL_WAIT)
 		ctl->launch_failed = true;
 	ctl->phase = CTL_ABORT;
-	ctl->abort_us = ctl_now_us();
+	ctl->abort_us = ddp_io_now_us();
 	TAILQ_FOREACH(p, &ctl->agents, link)
 		if (f)
 			abort_peer(p, f);
@@ -291,13 +291,13 @@ static void on_state(struct ctl *ctl, const char *answer)
 		return;
 	}
 	if (!strcmp(answer, "running"))
-		ctl->running_us = ctl_now_us();
+		ctl->running_us = ddp_io_now_us();
 	judge(ctl);
 }
 
 static void ask(struct ctl *ctl)
 {
-	if (ctl->running_us && ctl_now_us() - ctl->running_us < RUNNING_US) {
+	if (ctl->running_us && ddp_io_now_us() - ctl->running_us < RUNNING_US) {
 		judge(ctl);
 		return;
 	}
@@ -328,7 +328,7 @@ void ctl_fail_launch(struct ctl *ctl, uint32_t node, const char *fmt, ...)
 	struct ddp_cause c = {
 		.kind = DDP_CAUSE_LAUNCH, .rank = DDP_CAUSE_NONE,
 		.node = node, .pid = DDP_CAUSE_NONE,
-		.status = DDP_STATUS_UNKNOWN, .when_us = ctl_now_us(),
+		.status = DDP_STATUS_UNKNOWN, .when_us = ddp_io_now_us(),
 	};
 	char text[DDP_WIRE_TEXT];
 	va_list ap;
@@ -346,7 +346,7 @@ void ctl_fail_peer(struct ctl_peer *p)
 	struct ddp_cause c = {
 		.kind = DDP_CAUSE_LAUNCH, .rank = DDP_CAUSE_NONE,
 		.node = node, .pid = DDP_CAUSE_NONE,
-		.status = DDP_STATUS_UNKNOWN, .when_us = ctl_now_us(),
+		.status = DDP_STATUS_UNKNOWN, .when_us = ddp_io_now_us(),
 		.flags = DDP_EXIT_BEFORE_PLAN,
 	};
 	char text[256];

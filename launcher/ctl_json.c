@@ -156,8 +156,8 @@ static json_t *head_json(const struct ctl *ctl, bool live)
 		set(o, "exit_code", json_integer(ctl->code >= 0 ? ctl->code :
 						 ctl->exit_status));
 	set(o, "start", time_json(ctl, ctl->plan_us));
-	set(o, live ? "now" : "end", time_json(ctl, ctl_now_us()));
-	set(o, "uptime", json_real(ctl->plan_us ? (double)(ctl_now_us() -
+	set(o, live ? "now" : "end", time_json(ctl, ddp_io_now_us()));
+	set(o, "uptime", json_real(ctl->plan_us ? (double)(ddp_io_now_us() -
 						  ctl->plan_us) / 1e6 : 0));
 	set(o, "world_size", json_integer(ctl->nranks));
 	set(o, "nodes", json_integer(ctl->nnodes));

@@ -27,7 +27,7 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 	struct ddp_cause c = {
 		.kind = DDP_CAUSE_TOLD, .rank = DDP_CAUSE_NONE,
 		.node = DDP_CAUSE_NONE, .pid = DDP_CAUSE_NONE,
-		.status = DDP_STATUS_UNKNOWN, .when_us = ctl_now_us(),
+		.status = DDP_STATUS_UNKNOWN, .when_us = ddp_io_now_us(),
 	};
 	char name[24];
 
@@ -110,7 +110,7 @@ static int64_t real_offset(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 - ctl_now_us();
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 - ddp_io_now_us();
 }
 
 static uint32_t ping_ms(const struct ctl *ctl)
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 	if (called_wrong(argc, argv))
 		return 2;
 	detach();
-	ctl.start_us = ctl_now_us();
+	ctl.start_us = ddp_io_now_us();
 	if (!net_auth_init() &&
 	    !ctl_conf_read(&ctl, DDP_CTL_FD_SRUN, rest, sizeof(rest), &err) &&
 	    !ctl_conf_tables(&ctl, &err) && !start(&ctl, rest)) {

@@ -148,7 +148,7 @@ static int note(struct ctl_peer *p, const struct ddp_msg *m)
 			DDP_CAUSE_PORT,
 		.rank = DDP_CAUSE_NONE, .node = p->node,
 		.pid = DDP_CAUSE_NONE, .status = DDP_STATUS_UNKNOWN,
-		.when_us = ctl_now_us(), .slack_us = p->slack_us,
+		.when_us = ddp_io_now_us(), .slack_us = p->slack_us,
 	};
 
 	if (kind == DDP_NOTE_WARNING) {

@@ -29,7 +29,7 @@ struct ctl_peer *ctl_peer_new(struct ctl *ctl, int fd)
 	p->fd = fd;
 	p->node = p->name = CTL_NONE;
 	p->offset_us = INT64_MAX;
-	p->heard_us = ctl_now_us();
+	p->heard_us = ddp_io_now_us();
 	STAILQ_INIT(&p->out);
 	event_assign(&p->ev, ctl->base, fd, EV_READ | EV_PERSIST, on_event, p);
 	if (event_add(&p->ev, NULL)) {
@@ -201,7 +201,7 @@ void ctl_peer_drop(struct ctl_peer *p, const char *why)
 		return;
 	}
 	if (!p->bye) {
-		ctl_watch_lost(p, why, ctl_now_us());
+		ctl_watch_lost(p, why, ddp_io_now_us());
 		return;
 	}
 	ctl_peer_free(p);
@@ -277,7 +277,7 @@ static const char *receive(struct ctl_peer *p)
 		return "its agent's connection was reset";
 	/* A stranger's time is counted from its arrival. */
 	if (p->state >= PEER_WELCOME)
-		p->heard_us = ctl_now_us();
+		p->heard_us = ddp_io_now_us();
 	len += (size_t)n;
 	used = frames(p, len);
 	if (used < 0 || keep_input(p, (size_t)used, len))

@@ -94,7 +94,7 @@ static void say_stateless(struct ctl *ctl, const char *who)
 	ctl_say(ctl, "warning: %u of %u nodes reached the controller in "
 		"%.4g s (%s): the step starts in stateless mode, failures are "
 		"not watched", ctl->ready, ctl->needed,
-		(ctl_now_us() - ctl->start_us) / 1e6, who);
+		(ddp_io_now_us() - ctl->start_us) / 1e6, who);
 }
 
 void ctl_plan_over(struct ctl *ctl)
@@ -102,7 +102,7 @@ void ctl_plan_over(struct ctl *ctl)
 	struct ddp_cause c = {
 		.kind = DDP_CAUSE_LAUNCH, .rank = DDP_CAUSE_NONE,
 		.node = CTL_NONE, .pid = DDP_CAUSE_NONE,
-		.status = DDP_STATUS_UNKNOWN, .when_us = ctl_now_us(),
+		.status = DDP_STATUS_UNKNOWN, .when_us = ddp_io_now_us(),
 		/* Slurm may have ended it: it is asked. */
 		.flags = DDP_EXIT_BEFORE_PLAN,
 	};
@@ -140,19 +140,14 @@ static void on_start_timer(evutil_socket_t fd, short what, void *arg)
 	}
 	say_stateless(ctl, who);
 	ctl->phase = CTL_STATELESS;
-	ctl->plan_us = ctl_now_us();
+	ctl->plan_us = ddp_io_now_us();
 	stateless(ctl, NULL);
 	ctl_end_check(ctl);
 }
 
 void ctl_plan_start(struct ctl *ctl)
 {
-	struct timeval tv = { ctl->conf.start_ms / 1000,
-			      ctl->conf.start_ms % 1000 * 1000 };
-
-	ctl->start_timer = event_new(ctl->base, -1, 0, on_start_timer, ctl);
-	if (ctl->start_timer)
-		event_add(ctl->start_timer, &tv);
+	ctl_timer(ctl, &ctl->start_timer, on_start_timer, ctl->conf.start_ms);
 }
 
 /* The whole plan, where srun did not know the layout in time. */
@@ -185,7 +180,7 @@ static void start_all(struct ctl *ctl)
 	m.u.plan.text = text ? text : "";
 	m.u.plan.len = text ? (uint32_t)strlen(text) : 0;
 	ctl->phase = CTL_RUN;
-	ctl->plan_us = ctl_now_us();
+	ctl->plan_us = ddp_io_now_us();
 	event_del(ctl->start_timer);
 	for (uint32_t i = 0; i < ctl->nranks; i++)
 		if (ctl->ranks[i].state == RANK_WAITING)

@@ -56,7 +56,7 @@ void ctl_watch_heard(struct ctl_peer *p, uint64_t now_us)
 
 int64_t ctl_watch_time(const struct ctl_peer *p, uint64_t when_us)
 {
-	int64_t now = ctl_now_us(), when;
+	int64_t now = ddp_io_now_us(), when;
 
 	if (p->offset_us == INT64_MAX || when_us > INT64_MAX / 4)
 		return now;
@@ -134,8 +134,8 @@ static bool has_input(const struct ctl_peer *p)
 static void on_silence(evutil_socket_t fd, short what, void *arg)
 {
 	struct ctl *ctl = arg;
-	int64_t now = ctl_now_us(), limit = (int64_t)ctl->conf.node_ms * 1000;
-	int64_t oldest = now;
+	int64_t now = ddp_io_now_us(), oldest = now;
+	int64_t limit = (int64_t)ctl->conf.node_ms * 1000;
 	struct ctl_peer *p, *next;
 	char why[96];
 
@@ -177,7 +177,7 @@ static void on_early(evutil_socket_t fd, short what, void *arg)
 		.node = r->node, .pid = r->pid, .status = r->status,
 		.when_us = r->when_us,
 	};
-	int64_t past = (ctl_now_us() - r->when_us) / 1000;
+	int64_t past = (ddp_io_now_us() - r->when_us) / 1000;
 	char text[96];
 
 	(void)fd, (void)what;
