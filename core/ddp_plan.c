@@ -284,6 +284,13 @@ static int read_tf(struct ddp_plan *plan, const struct fields *f,
 	if (!addrs || !ports || !map)
 		return ddp_err_set(err, DDP_EINCONS, "launch plan: half of the "
 				   "fields for tf is missing");
+	/* Empty is not absent: it would not be written again. */
+	if (!addrs[0])
+		return bad_field(err, f, KEY_TFADDRS);
+	if (!ports[0])
+		return bad_field(err, f, KEY_TFPORTS);
+	if (!map[0])
+		return bad_field(err, f, KEY_TFMAP);
 	plan->tf_addrs = strdup(addrs);
 	plan->tf_ports = strdup(ports);
 	plan->tf_map = strdup(map);

@@ -98,7 +98,10 @@ START_TEST(bad_shapes)
 	static const char *const bad[] = { "", "v=1", "v=2;job=1", "v=1;",
 		"garbage", GOOD ";x=1", GOOD ";job=8", GOOD ";order",
 		GOOD ";ip=a b", GOOD ";host=;", GOOD ";=",
-		GOOD ";order=0,0", DDP_PLAN_REFUSED, NULL };
+		GOOD ";order=0,0", DDP_PLAN_REFUSED,
+		GOOD ";tfaddrs=;tfports=1;tfmap=0",
+		GOOD ";tfaddrs=a;tfports=;tfmap=0",
+		GOOD ";tfaddrs=a;tfports=1;tfmap=", NULL };
 
 	for (unsigned i = 0; bad[i]; i++)
 		ck_assert_msg(ddp_plan_parse(&plan, bad[i], &err) == -1, "%s",
