@@ -200,9 +200,6 @@ struct ctl {
 	char last_event[256];
 };
 
-/* Close all descriptors above this one. */
-void ctl_close_above(int last);
-
 /* ctl_conf.c: 0, or -1 with *err. rest: what followed the configuration. */
 int ctl_conf_read(struct ctl *ctl, int fd, char *rest, size_t size,
 		  struct ddp_err *err);

@@ -6,8 +6,6 @@
 #include "launcher/ctl.h"
 #include "launcher/net_auth.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +13,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,43 +61,13 @@ static bool is_socket(int fd, bool listening)
 		(!listening || on);
 }
 
-void ctl_close_above(int last)
+/* The rest was done between fork and exec: ddp_child_detach(). */
+static void harden(void)
 {
-	DIR *dir;
-	struct dirent *e;
-
-#ifdef SYS_close_range
-	if (!syscall(SYS_close_range, (unsigned)last + 1, ~0U, 0))
-		return;
-#endif
-	dir = opendir("/proc/self/fd");
-	while (dir && (e = readdir(dir))) {
-		int fd = atoi(e->d_name);
-
-		if (fd > last && fd != dirfd(dir))
-			close(fd);
-	}
-	if (dir)
-		closedir(dir);
-}
-
-/* A process of its own, whatever srun was when it made us. */
-static void detach(void)
-{
-	sigset_t none;
-
-	sigemptyset(&none);
-	for (int sig = 1; sig < NSIG; sig++)
-		if (sig != SIGKILL && sig != SIGSTOP)
-			(void)signal(sig, SIG_DFL);
 	(void)signal(SIGPIPE, SIG_IGN);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	(void)setsid();
 	(void)prctl(PR_SET_DUMPABLE, 0);
-	(void)prctl(PR_SET_NAME, "ddp-controller");
 	(void)fcntl(DDP_CTL_FD_LISTEN, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(DDP_CTL_FD_SRUN, F_SETFD, FD_CLOEXEC);
-	ctl_close_above(DDP_CTL_FD_SRUN);
 	if (chdir("/"))
 		(void)0;
 }
@@ -190,7 +157,7 @@ int main(int argc, char **argv)
 
 	if (called_wrong(argc, argv))
 		return 2;
-	detach();
+	harden();
 	ctl.start_us = ddp_io_now_us();
 	if (!net_auth_init() &&
 	    !ctl_conf_read(&ctl, DDP_CTL_FD_SRUN, rest, sizeof(rest), &err) &&

@@ -9,6 +9,7 @@
 
 #include "launcher/ctl.h"
 #include "launcher/net_auth.h"
+#include "core/ddp_child.h"
 #include "core/ddp_control.h"
 
 #include <inttypes.h>
@@ -39,7 +40,7 @@ static void __attribute__((noreturn)) answer(const struct ctl *ctl, int fd)
 	(void)alarm(ANSWER_S);
 	if (dup2(fd, DDP_CTL_FD_LISTEN) < 0)
 		_exit(1);
-	ctl_close_above(DDP_CTL_FD_LISTEN);
+	ddp_child_close_from(DDP_CTL_FD_LISTEN + 1);
 	f = fdopen(DDP_CTL_FD_LISTEN, "w");
 	if (f && !ctl_json_write(ctl, f, true) && !fflush(f))
 		rc = 0;

@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_child.h"
 #include "core/ddp_control.h"
 #include "core/ddp_errfile.h"
 #include "core/ddp_gate.h"
@@ -99,11 +100,7 @@ static void clean_up(void)
 		return;
 	pid = fork();
 	if (!pid) {
-		sigset_t none;
-
-		sigemptyset(&none);	/* slurmstepd blocks SIGALRM */
-		(void)signal(SIGALRM, SIG_DFL);
-		(void)sigprocmask(SIG_SETMASK, &none, NULL);
+		ddp_child_signals();	/* slurmstepd blocks SIGALRM */
 		alarm(CLEAN_SECONDS);
 		if (!setgroups(0, NULL) && !setresgid(group, group, group) &&
 		    !setresuid(user, user, user))
@@ -175,29 +172,6 @@ static int become_user(void)
 	return uid && !setresuid(-1, 0, -1) ? EPERM : 0;
 }
 
-/* The descriptors of the agent, and nothing else of slurmstepd's. 0 or
- * errno. */
-static int take_fds(void)
-{
-	int fd[3] = { gate.agents, gate.file, gate.event }, null;
-
-	for (int i = 0; i < 3; i++)	/* high first: none may be in the way */
-		fd[i] = fcntl(fd[i], F_DUPFD, 64);
-	null = open("/dev/null", O_RDWR);
-	for (int i = 0; i < 3; i++)
-		if (null < 0 || fd[i] < 0 || dup2(null, i) < 0 ||
-		    dup2(fd[i], DDP_GATE_FD_SOCK + i) < 0)
-			return errno;
-	gate.file = DDP_GATE_FD_FILE;
-#ifdef SYS_close_range
-	if (!syscall(SYS_close_range, DDP_GATE_FD_EVENT + 1, ~0U, 0))
-		return 0;
-#endif
-	for (int i = DDP_GATE_FD_EVENT + 1; i < 65536; i++)
-		close(i);
-	return 0;
-}
-
 /*
  * slurmstepd's child becomes the agent's program, which forks at once, says
  * its pid at the gate and lets slurmstepd go on: so the agent is nobody's
@@ -207,18 +181,16 @@ static void __attribute__((noreturn)) become_agent(const char *path)
 {
 	char *argv[] = { (char *)"ddp-agent", (char *)"--detach", NULL };
 	char *env[] = { (char *)"PATH=/usr/bin:/bin", NULL };
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
-	sigset_t none;
+	const int fds[] = { [DDP_GATE_FD_SOCK - 3] = gate.agents,
+			    [DDP_GATE_FD_FILE - 3] = gate.file,
+			    [DDP_GATE_FD_EVENT - 3] = gate.event };
 	int rc = become_user();
 
-	(void)setsid();
 	umask(077);
 	if (!rc)
-		rc = take_fds();
-	for (int sig = 1; sig < 65; sig++)
-		(void)sigaction(sig, &dfl, NULL);
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+		rc = ddp_child_detach(fds, 3);
+	if (!rc)
+		gate.file = DDP_GATE_FD_FILE;
 	if (!rc && !chdir("/")) {
 		execve(path, argv, env);
 		rc = errno;

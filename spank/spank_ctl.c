@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_child.h"
 #include "core/ddp_control.h"
 #include "core/ddp_ctlconf.h"
 #include "core/ddp_io.h"
@@ -16,15 +17,12 @@
 #include "spank/spank_ddp.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -134,43 +132,16 @@ int ddp_ctl_announce(const struct ddp_spank *state, struct ddp_err *err)
 	return rc;
 }
 
-static void close_from(int first)
-{
-#ifdef SYS_close_range
-	if (!syscall(SYS_close_range, first, ~0U, 0))
-		return;
-#endif
-	for (int fd = first; fd < 65536; fd++)
-		close(fd);
-}
-
-/* The forked child: no function that takes a lock. */
 static void __attribute__((noreturn))
 become_controller(const char *path, char *const *env, int listener,
 		  int channel)
 {
 	char *argv[] = { (char *)"ddp-controller", NULL };
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
-	sigset_t none;
-	int null;
+	const int fds[] = { [DDP_CTL_FD_LISTEN - 3] = listener,
+			    [DDP_CTL_FD_SRUN - 3] = channel };
 
-	(void)setsid();
-	/* High first: either may be what the other has to become. */
-	listener = fcntl(listener, F_DUPFD, 16);
-	channel = fcntl(channel, F_DUPFD, 16);
-	null = open("/dev/null", O_RDWR);
-	if (listener < 0 || channel < 0 || null < 0)
-		_exit(126);
-	for (int fd = 0; fd < 3; fd++)
-		(void)dup2(null, fd);
-	(void)dup2(listener, DDP_CTL_FD_LISTEN);
-	(void)dup2(channel, DDP_CTL_FD_SRUN);
-	close_from(DDP_CTL_FD_SRUN + 1);
-	for (int sig = 1; sig < 65; sig++)
-		(void)sigaction(sig, &dfl, NULL);
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(path, argv, env);
+	if (!ddp_child_detach(fds, 2))
+		execve(path, argv, env);
 	_exit(127);
 }
 

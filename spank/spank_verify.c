@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
+#include "core/ddp_child.h"
 #include "core/ddp_io.h"
 #include "spank/spank_ddp.h"
 
@@ -190,14 +191,9 @@ static void close_others(int a, int b)
 
 static void __attribute__((noreturn)) watch_child(struct watch *w, int fd)
 {
-	sigset_t none;
-
 	if (fork())	/* the watcher must not be a child of the program */
 		_exit(0);
-	for (int s = 1; s < NSIG; s++)
-		(void)signal(s, SIG_DFL);
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	ddp_child_signals();
 	close_others(fd, w->proc);
 	watch_run(w, fd);
 }
