@@ -75,7 +75,7 @@ fault_teardown()
 	in_cluster scancel -Q --user=root || true
 	wait_until 10 nothing_left || leftovers | grep -v slurmstepd |
 		while IFS=/ read -r _ _ pid _; do
-			kill -KILL "${pid%% *}"
+			[[ ! ${pid%% *} =~ ^[0-9]+$ ]] || kill -KILL "${pid%% *}"
 		done
 	rm -rf "$RANKS_LOG"
 	wait_until 30 all_idle || true
