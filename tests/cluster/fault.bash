@@ -250,7 +250,7 @@ quiet()
 # files and cgroups, one a line.
 leftovers()
 {
-	local p
+	local p path
 	find /proc/[0-9]*/exe \( -lname "*$CLUSTER_DIR/bin/*" -o \
 		-lname "*$CLUSTER_TMP/*" \) -printf 'process %h %l\n' \
 		2>/dev/null
@@ -258,9 +258,14 @@ leftovers()
 		find "${p%/comm}/fd" -lname "*$CLUSTER_DIR/*" \
 			-printf "process $p\n" -quit 2>/dev/null
 	done
-	# The agents' folders; of another cluster here they are for a moment.
+	# The agents' folders. One that is locked has its agent, perhaps of
+	# another cluster here; ours is among the processes.
 	find /dev/shm /tmp -maxdepth 1 -name 'ddp-agent-??????' -user nobody \
-		-newer "$DIR/started" -printf 'file %p\n' 2>/dev/null
+		-newer "$DIR/started" -printf '%i %p\n' 2>/dev/null |
+		while read -r p path; do
+			grep -q ":$p 0 EOF\$" /proc/locks ||
+				[[ ! -d $path ]] || echo "file $path"
+		done
 	find "$DIR" -maxdepth 1 -name "${REPORT##*/}.*" -printf 'file %p\n'
 	find /sys/fs/cgroup -path "*/slurm_${NODE[0]%[0-9]*}*/job_*" \
 		-printf 'cgroup %p\n' -prune 2>/dev/null
