@@ -144,13 +144,25 @@ at_barrier()
 
 @test "the time limit" {
 	[[ -n ${DDP_LONG:-} ]] || skip "takes more than a minute: with --all"
+	# Ranks that end well after TERM: srun's code is what plain srun's is, and
+	# no failure is named.
 	OPTS=(--time=1)
+	LIMIT=200
+	as_nobody srun -N2 --ntasks-per-node=2 --time=1 sh -c '
+		trap "sleep 2; exit 0" TERM
+		sleep 1000 & wait' >plain.out 2>&1 </dev/null 3>&- &
+	plain=$!
 	start_step '*:term=2000,join,sleep'
 	happened 4 joined
-	LIMIT=150
-	cancelled 140
+	finish_step 190
+	gone 2
 	says "TIME LIMIT"
+	says_not "failed first"
 	same "1 1 1 1" "$(for r in 0 1 2 3; do count saved $r; done | xargs)"
+	code=0
+	wait "$plain" || code=$?
+	grep "TIME LIMIT" plain.out
+	same "$code" "$status"
 	clean
 }
 
