@@ -144,7 +144,7 @@ machine_failed()
 	gone 5
 	wait_until 10 test -e "$REPORT"
 	reported srun-died
-	finish_step 1
+	finish_step 5
 	wait_until 20 no_steps || in_cluster squeue -s
 	clean
 }
@@ -155,7 +155,7 @@ no_steps() { [[ -z $(in_cluster squeue -h) ]]; }
 	running '*:ignore=15,join,sleep'
 	kill -KILL "$SRUN" "$(controller_pid)"
 	gone 5
-	finish_step 1
+	finish_step 5
 	wait_until 20 no_steps || in_cluster squeue -s
 	clean
 }
@@ -163,7 +163,7 @@ no_steps() { [[ -z $(in_cluster squeue -h) ]]; }
 @test "everything of a step is killed but its ranks" {
 	running '*:join,sleep'
 	kill -KILL "$SRUN" "$(controller_pid)" "$(agent_pid 0)" "$(agent_pid 3)"
-	finish_step 1
+	finish_step 5
 	# Nothing of this project is left: Slurm's own end remains.
 	in_cluster scancel "$(job_id)"
 	gone 10

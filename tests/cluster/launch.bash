@@ -299,7 +299,10 @@ slurmd_stop()
 	return 0
 }
 
-pid_gone() { [[ ! -e /proc/$1 || $(cut -d ' ' -f 3 "/proc/$1/stat") == Z ]]; }
+pid_gone() { [[ ! -e /proc/$1 || $(pid_state "$1") == [Z-] ]]; }
+
+# pid_state PID: R, S, Z …; - if it has gone meanwhile.
+pid_state() { cut -d ' ' -f 3 "/proc/$1/stat" 2>/dev/null || echo -; }
 
 # --- srun with another configuration than the nodes' ---------------------------
 

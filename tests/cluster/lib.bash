@@ -137,7 +137,8 @@ wait_until()
 	local end=$((SECONDS + $1))
 	shift
 	until "$@"; do
-		((SECONDS < end)) || return 1
+		# Seconds are counted in whole ones: not fewer than asked for.
+		((SECONDS <= end)) || return 1
 		sleep 0.1
 	done
 }
