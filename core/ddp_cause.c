@@ -75,7 +75,8 @@ bool ddp_cause_is_suspect(const struct ddp_cause *c)
 
 bool ddp_cause_is_machine(const struct ddp_cause *c)
 {
-	return c->kind >= DDP_CAUSE_NODE && c->kind <= DDP_CAUSE_LAUNCH;
+	return (c->kind >= DDP_CAUSE_NODE && c->kind <= DDP_CAUSE_LAUNCH) ||
+		c->kind == DDP_CAUSE_CONTROLLER;
 }
 
 static int weight(const struct ddp_cause *c)
@@ -117,6 +118,27 @@ static size_t earliest(const struct ddp_cause *c, size_t n)
 	return first;
 }
 
+/* What is seen later than the failure that it brought about. */
+static size_t behind(const struct ddp_cause *c, size_t n, size_t best)
+{
+	bool thief = c[best].kind == DDP_CAUSE_EXIT ||
+		c[best].kind == DDP_CAUSE_EARLY;
+	bool shepherd = c[best].kind == DDP_CAUSE_SIGNAL &&
+		signal_of(&c[best]) == SIGKILL &&
+		!(c[best].flags & DDP_EXIT_OOM);
+
+	for (size_t i = 0; i < n; i++) {
+		int64_t later = c[i].when_us - c[best].when_us;
+
+		if ((thief && c[i].kind == DDP_CAUSE_PORT &&
+		     later <= DDP_CAUSE_THIEF_US) ||
+		    (shepherd && c[i].kind == DDP_CAUSE_SRUN &&
+		     later <= DDP_CAUSE_SRUN_US))
+			return i;
+	}
+	return best;
+}
+
 size_t ddp_cause_pick(const struct ddp_cause *c, size_t n)
 {
 	size_t first = earliest(c, n), best = first;
@@ -132,13 +154,7 @@ size_t ddp_cause_pick(const struct ddp_cause *c, size_t n)
 		    better(&c[i], &c[best]))
 			best = i;
 	}
-	if (c[best].kind != DDP_CAUSE_EXIT && c[best].kind != DDP_CAUSE_EARLY)
-		return best;
-	for (size_t i = 0; i < n; i++)
-		if (c[i].kind == DDP_CAUSE_PORT &&
-		    c[i].when_us - c[best].when_us <= DDP_CAUSE_THIEF_US)
-			return i;
-	return best;
+	return behind(c, n, best);
 }
 
 int ddp_cause_code(const struct ddp_cause *c)
@@ -163,7 +179,8 @@ const char *ddp_cause_name(enum ddp_cause_kind kind)
 {
 	static const char *const names[] = { "none", "exit", "signal",
 		"unknown-end", "early-exit", "node-lost", "slurmstepd-died",
-		"port-stolen", "launch", "srun-died", "controller-told" };
+		"port-stolen", "launch", "srun-died", "controller-told",
+		"controller-stalled" };
 
 	return kind <= DDP_CAUSE_LAST ? names[kind] : names[0];
 }

@@ -27,6 +27,10 @@
 /* A port's thief is noticed a while after rank 0 failed because of it. */
 #define DDP_CAUSE_THIEF_US 5000000
 
+/* srun's shepherd kills the step when srun was killed: the ranks' end may be
+ * seen before srun's. */
+#define DDP_CAUSE_SRUN_US 1000000
+
 /* For rank, node and pid: there is none. */
 #define DDP_CAUSE_NONE UINT32_MAX
 
@@ -41,7 +45,8 @@ enum ddp_cause_kind {
 	DDP_CAUSE_LAUNCH,	/* the step did not come together */
 	DDP_CAUSE_SRUN,		/* srun ended */
 	DDP_CAUSE_TOLD,		/* a signal to the controller */
-	DDP_CAUSE_LAST = DDP_CAUSE_TOLD
+	DDP_CAUSE_CONTROLLER,	/* it stood still, the agents gave it up */
+	DDP_CAUSE_LAST = DDP_CAUSE_CONTROLLER
 };
 
 struct ddp_cause {

@@ -10,8 +10,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Above all that a caller hands over: none may be in the way of another. */
-#define HIGH 64
 /* Without close_range(), Linux before 5.9: so many tried one by one. */
 #define TRIED 65536
 
@@ -46,8 +44,10 @@ int ddp_child_detach(const int *fds, unsigned n)
 	null = open("/dev/null", O_RDWR);
 	if (null < 0)
 		return errno;
+	/* Above their places, so that none is in the way of another; no higher:
+	 * a user's limit may be low. */
 	for (unsigned i = 0; i < n; i++)
-		if ((high[i] = fcntl(fds[i], F_DUPFD, HIGH)) < 0)
+		if ((high[i] = fcntl(fds[i], F_DUPFD, 3 + (int)n)) < 0)
 			return errno;
 	for (int i = 0; i < 3; i++)
 		if (dup2(null, i) < 0)

@@ -304,6 +304,25 @@ int ddp_errfile_message(const char *json, size_t len, char *out, size_t size)
 	return r.pos ? 0 : -1;
 }
 
+void ddp_errfile_plain(const char *text, char *out, size_t size)
+{
+	struct reader r = { .p = (const unsigned char *)text, .out = out,
+			    .size = size, .taking = true };
+	size_t before;
+
+	r.end = r.p + strlen(text);
+	while (r.p < r.end && !r.full) {
+		before = r.pos;
+		take(&r, *r.p < 0x80 ? *r.p++ : read_utf8(&r));
+		if (r.pos == before + 1 && out[before] == ' ' &&
+		    (!before || out[before - 1] == ' '))
+			r.pos = before;
+	}
+	while (r.pos && out[r.pos - 1] == ' ')
+		r.pos--;
+	out[r.pos] = '\0';
+}
+
 int ddp_errfile_read(int dir, const char *name, uid_t uid, char *out,
 		     size_t size)
 {

@@ -21,6 +21,9 @@
  */
 int ddp_errfile_message(const char *json, size_t len, char *out, size_t size);
 
+/* Any text as such a line; blanks in a row become one. */
+void ddp_errfile_plain(const char *text, char *out, size_t size);
+
 /*
  * The same from the file `name` in a directory: a regular file of this uid,
  * no link, of at most DDP_ERRFILE_MAX bytes.

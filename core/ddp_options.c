@@ -250,8 +250,8 @@ static int set_signal(struct ddp_options *o, const char *text,
 
 	if (sig < 0)
 		return bad_value(err, DDP_OPT_ABORT_SIGNAL, text,
-				 "a name like TERM, INT, USR1, or a number "
-				 "from 1 to 31, but STOP and CHLD");
+				 "a signal that can end a program, as TERM, "
+				 "INT or USR1, or its number");
 	o->signal = (uint8_t)sig;
 	return 0;
 }
@@ -298,11 +298,16 @@ static int set_control(struct ddp_options *o, const char *text,
 static int set_report(struct ddp_options *o, const char *text,
 		      struct ddp_err *err)
 {
-	for (const char *p = text; *p; p++)
+	for (const char *p = text; *p; p++) {
 		if ((unsigned char)*p < 32 || *p == 127)
 			return bad_value(err, DDP_OPT_REPORT_FILE, text,
 					 "the path of a file, without control "
 					 "characters");
+		if (*p == '%' && (!*++p || !strchr("js%", *p)))
+			return bad_value(err, DDP_OPT_REPORT_FILE, text,
+					 "a path where %j is the job's id, %s "
+					 "the step's, and %% a %");
+	}
 	return ddp_text_copy(o->report, sizeof(o->report), text);
 }
 

@@ -20,6 +20,8 @@
 /* Longest environment that is looked at, and most open files of a process. */
 #define ENVIRON_MAX (4U << 20)
 #define FILES_MAX 65536
+/* Threads looked at for one that still has an environment. */
+#define THREADS_MAX 1024
 
 static int path_of(pid_t pid, const char *name, char *buf, size_t size)
 {
@@ -80,6 +82,7 @@ int ddp_proc_parse_stat(const char *text, struct ddp_proc_stat *st)
 	st->pgrp = (pid_t)v[5];
 	st->session = (pid_t)v[6];
 	st->flags = (uint32_t)v[9];
+	st->threads = (uint32_t)v[20];
 	st->start = v[22] ? (uint64_t)v[22] : 1;
 	st->status = (uint32_t)v[52];
 	return 0;
@@ -241,15 +244,47 @@ bool ddp_proc_environ(int fd, const struct ddp_proc_step *step)
 	return false;
 }
 
-bool ddp_proc_in_step(pid_t pid, const struct ddp_proc_step *step)
+static bool file_in_step(pid_t pid, const char *name,
+			 const struct ddp_proc_step *step)
 {
-	int fd = open_file(pid, "environ", 0);
+	int fd = open_file(pid, name, 0);
 	bool yes;
 
 	if (fd < 0)
 		return false;
 	yes = ddp_proc_environ(fd, step);
 	close(fd);
+	return yes;
+}
+
+bool ddp_proc_in_step(pid_t pid, const struct ddp_proc_step *step)
+{
+	return file_in_step(pid, "environ", step);
+}
+
+bool ddp_proc_thread_in_step(pid_t pid, const struct ddp_proc_step *step)
+{
+	int fd = open_file(pid, "task", O_DIRECTORY);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	char name[48];
+	struct dirent *e;
+	uint32_t tid;
+	bool yes = false;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	for (int i = 0; i < THREADS_MAX && !yes && (e = readdir(dir)); i++) {
+		if (ddp_text_u32(e->d_name, 1, INT32_MAX, &tid) ||
+		    tid == (uint32_t)pid)
+			continue;
+		(void)snprintf(name, sizeof(name), "task/%" PRIu32 "/environ",
+			       tid);
+		yes = file_in_step(pid, name, step);
+	}
+	closedir(dir);
 	return yes;
 }
 

@@ -23,6 +23,7 @@ struct ddp_proc_stat {
 	pid_t ppid, pgrp, session;
 	char state;		/* 'R', 'S', … 'Z' for a zombie */
 	uint32_t flags;
+	uint32_t threads;	/* not yet ended; of a zombie's, too */
 	uint64_t start;		/* clock ticks after boot; never 0 */
 	uint32_t status;	/* wait status of a zombie; 0 also where we may
 				 * not see it, see ddp_proc_open_to_us() */
@@ -66,8 +67,11 @@ int ddp_proc_reaped(int pidfd, uint32_t *status);
 /* Its command's name, printable; "?" if unknown. Returns buf. */
 const char *ddp_proc_comm(pid_t pid, char *buf, size_t size);
 
-/* True if the environment at its exec names the step. */
+/* True if the environment at its exec names the step. A main thread that has
+ * ended shows none, though others run on: then one of theirs is looked at. */
 bool ddp_proc_in_step(pid_t pid, const struct ddp_proc_step *step);
+
+bool ddp_proc_thread_in_step(pid_t pid, const struct ddp_proc_step *step);
 
 /* The same for the text of an open file. */
 bool ddp_proc_environ(int fd, const struct ddp_proc_step *step);

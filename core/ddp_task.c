@@ -151,6 +151,11 @@ static int set_var(void *arg, const struct ddp_var *v)
 			!(v->flags & DDP_VAR_DEFAULT));
 }
 
+int ddp_task_check(struct ddp_task *t, struct ddp_err *err)
+{
+	return find_iface(t, err);
+}
+
 int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		   struct ddp_err *err)
 {

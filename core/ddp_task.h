@@ -43,6 +43,12 @@ bool ddp_task_argv_has(int argc, char *const *argv, const char *name);
 bool ddp_task_argv_torchrun(int argc, char *const *argv);
 
 /*
+ * What can be said of the plan on this node before the launch has come
+ * together. Returns 0, or -1 with *err.
+ */
+int ddp_task_check(struct ddp_task *t, struct ddp_err *err);
+
+/*
  * Check the plan against this node (port free on rank 0's, interface there,
  * no loopback master across hosts), then set every variable. Returns 0, or
  * -1 with *err; the program must not be started then.

@@ -56,9 +56,15 @@ struct agent_task {
 	uint64_t kills;
 };
 
-/* A few pids, each once. */
+/*
+ * A few groups or sessions, each once. `until`: a task was in it then, see
+ * ddp_proc_stat.start; later the number may be somebody else's.
+ */
 struct agent_pids {
-	pid_t *v;
+	struct agent_pid {
+		pid_t pid;
+		uint64_t until;
+	} *v;
 	unsigned n, size;
 };
 
@@ -92,6 +98,8 @@ struct agent_abort {
 	uint64_t give_up_us;
 	unsigned round, quiet;
 	struct agent_procs last;	/* of the round before */
+	struct agent_procs seen;	/* while the tasks still lived */
+	struct event *look;
 };
 
 enum agent_link_state { LINK_NONE, LINK_DIALS, LINK_UP, LINK_CLOSED };
@@ -198,8 +206,11 @@ void agent_task_orphans(struct agent *a);
 /* Before the programs start. */
 void agent_task_opened(struct agent *a);
 void agent_task_tell(struct agent *a);
-/* Look who has a handler for SIGTERM; with every PING. */
+/* Look who has a handler for SIGTERM, and which groups the tasks are in; with
+ * every PING. */
 void agent_task_sample(struct agent *a);
+/* Note in which groups and sessions the live tasks are now. */
+void agent_task_groups(struct agent *a);
 /* True once no task is live and none can come. */
 bool agent_task_all_gone(const struct agent *a);
 /* True if there are live tasks and none of them may run: all are stopped or
@@ -208,8 +219,11 @@ bool agent_task_suspended(const struct agent *a);
 void agent_task_free(struct agent *a);
 
 /* --- agent_step */
-void agent_pids_add(struct agent_pids *p, pid_t pid);
-bool agent_pids_has(const struct agent_pids *p, pid_t pid);
+void agent_pids_add(struct agent_pids *p, pid_t pid, uint64_t until);
+const struct agent_pid *agent_pids_find(const struct agent_pids *p,
+					pid_t pid);
+/* The clock of ddp_proc_stat.start. */
+uint64_t agent_now_ticks(void);
 /* All live processes of this user that are not older than slurmstepd.
  * 0 or -1. */
 int agent_step_list(struct agent *a, struct agent_procs *list);

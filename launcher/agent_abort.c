@@ -22,6 +22,8 @@
 #define LATER_MS 1000
 #define SWEEP_US 5000000U
 #define ROUND_MAX_MS 64
+/* Who ends at the signal has ended by then. */
+#define LOOK_MS 20
 /* A process in the middle of an exec shows no environment: so many rounds in
  * a row must find nothing. */
 #define QUIET 3
@@ -80,9 +82,8 @@ static void signal_tasks(struct agent *a, int sig)
 		if (st.pgrp <= 1 || st.pgrp == a->stepd_pgrp ||
 		    st.pgrp == getpgrp()) {
 			signal_task(t, sig);
-		} else if (!agent_pids_has(&done, st.pgrp)) {
-			agent_pids_add(&done, st.pgrp);
-			agent_pids_add(&a->groups, st.pgrp);
+		} else if (!agent_pids_find(&done, st.pgrp)) {
+			agent_pids_add(&done, st.pgrp, 0);
 			if (kill(-st.pgrp, sig) && errno != EPERM)
 				signal_task(t, sig);
 		}
@@ -100,6 +101,18 @@ static uint32_t count_live(const struct agent *a, bool dying_too)
 	return n;
 }
 
+/* Tasks that take their time: what they have started is known by them, and
+ * will not be without them. */
+static void on_look(evutil_socket_t fd, short what, void *arg)
+{
+	struct agent *a = arg;
+
+	(void)fd;
+	(void)what;
+	if (a->abort.state == ABORT_GRACE)
+		(void)agent_step_list(a, &a->abort.seen);
+}
+
 static void first_signal(struct agent *a)
 {
 	a->abort.state = ABORT_GRACE;
@@ -108,8 +121,10 @@ static void first_signal(struct agent *a)
 		sweep(a);
 		return;
 	}
+	agent_task_groups(a);
 	signal_tasks(a, a->abort.signal);
 	signal_tasks(a, SIGCONT);
+	agent_timer(a, &a->abort.look, LOOK_MS, on_look, a);
 	agent_timer(a, &a->abort.timer, a->abort.grace_ms, on_timer, a);
 }
 
@@ -221,6 +236,8 @@ static void sweep(struct agent *a)
 		b->state = ABORT_SWEEP;
 		b->give_up_us = now + SWEEP_US;
 		b->round = b->quiet = 0;
+		if (count_live(a, true))
+			(void)agent_step_list(a, &b->seen);
 	}
 	for (uint32_t i = 0; i < a->ntasks; i++)
 		if (a->tasks[i].life == TASK_LIVE)
@@ -242,7 +259,9 @@ static void sweep(struct agent *a)
 void agent_abort_free(struct agent *a)
 {
 	agent_event_free(&a->abort.timer);
+	agent_event_free(&a->abort.look);
 	free(a->abort.last.v);
-	a->abort.last.v = NULL;
-	a->abort.last.n = a->abort.last.size = 0;
+	free(a->abort.seen.v);
+	memset(&a->abort.last, 0, sizeof(a->abort.last));
+	memset(&a->abort.seen, 0, sizeof(a->abort.seen));
 }

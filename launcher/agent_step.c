@@ -23,29 +23,66 @@
 #define PROCS_MAX 65536
 #define DEPTH_MAX 64
 
-void agent_pids_add(struct agent_pids *p, pid_t pid)
+static struct agent_pid *find(const struct agent_pids *p, pid_t pid)
 {
-	if (agent_pids_has(p, pid))
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->v[i].pid == pid)
+			return &p->v[i];
+	return NULL;
+}
+
+const struct agent_pid *agent_pids_find(const struct agent_pids *p, pid_t pid)
+{
+	return find(p, pid);
+}
+
+void agent_pids_add(struct agent_pids *p, pid_t pid, uint64_t until)
+{
+	struct agent_pid *had = find(p, pid);
+
+	if (had) {
+		had->until = until;
 		return;
+	}
 	if (p->n == p->size) {
 		unsigned size = p->size ? 2 * p->size : 8;
-		pid_t *v = size > 4 * DDP_WIRE_TASKS ? NULL :
-			   realloc(p->v, size * sizeof(*v));
+		struct agent_pid *v = size > 4 * DDP_WIRE_TASKS ? NULL :
+				      realloc(p->v, size * sizeof(*v));
 
 		if (!v)
 			return;
 		p->v = v;
 		p->size = size;
 	}
-	p->v[p->n++] = pid;
+	p->v[p->n].pid = pid;
+	p->v[p->n++].until = until;
 }
 
-bool agent_pids_has(const struct agent_pids *p, pid_t pid)
+/*
+ * Is a process that began then, in this group or session, of the step? A
+ * number is free again once its last process is gone: who began after the
+ * last task in it was seen may be a stranger. (The children of those that
+ * did not are found by their parents.)
+ */
+static bool is_in(const struct agent_pids *p, pid_t number, uint64_t start)
 {
-	for (unsigned i = 0; i < p->n; i++)
-		if (p->v[i] == pid)
-			return true;
-	return false;
+	const struct agent_pid *known = find(p, number);
+
+	return known && start <= known->until;
+}
+
+/* A process that was seen to be of the step is so without its parent, too. */
+static bool was_ours(const struct agent_procs *l, pid_t pid, uint64_t start)
+{
+	const struct agent_proc *old = agent_procs_find(l, pid);
+
+	return old && old->ours && old->start == start;
+}
+
+/* The main thread has ended, others have not. */
+static bool is_dead(const struct ddp_proc_stat *st)
+{
+	return st->state == 'X' || (st->state == 'Z' && st->threads <= 1);
 }
 
 struct walk {
@@ -90,8 +127,7 @@ static int visit(pid_t pid, void *arg)
 	struct agent_proc *p;
 
 	if (pid == w->self || pid == a->conf.stepd ||
-	    ddp_proc_stat(pid, &st) || st.state == 'Z' || st.state == 'X' ||
-	    st.start < a->oldest || ddp_proc_status(pid, &status) ||
+	    ddp_proc_stat(pid, &st) || is_dead(&st) || st.start < a->oldest || ddp_proc_status(pid, &status) ||
 	    (status.uid[0] != w->uid && status.uid[2] != w->uid))
 		return 0;
 	p = append(w->list);
@@ -103,9 +139,12 @@ static int visit(pid_t pid, void *arg)
 	p->rank = is_task(a, pid, st.start);
 	p->spared = !p->rank && st.ppid == a->conf.stepd && a->first_end &&
 		    st.start >= a->first_end;
-	p->ours = p->rank || agent_pids_has(&a->groups, st.pgrp) ||
-		  agent_pids_has(&a->sessions, st.session) ||
-		  ddp_proc_in_step(pid, &step);
+	p->ours = p->rank || is_in(&a->groups, st.pgrp, st.start) ||
+		  is_in(&a->sessions, st.session, st.start) ||
+		  was_ours(&a->abort.seen, pid, st.start) ||
+		  was_ours(&a->abort.last, pid, st.start) ||
+		  (st.state == 'Z' ? ddp_proc_thread_in_step(pid, &step) :
+		   ddp_proc_in_step(pid, &step));
 	return 0;
 }
 
@@ -152,15 +191,23 @@ static void add_children(struct agent_procs *l)
 
 int agent_step_list(struct agent *a, struct agent_procs *list)
 {
-	struct walk w = { a, list, getuid(), getpid() };
+	struct agent_procs now = { NULL, 0, 0 };
+	struct walk w = { a, &now, getuid(), getpid() };
 
-	list->n = 0;
-	if (!a->oldest)
+	if (!a->oldest) {
+		list->n = 0;
 		return 0;
-	if (ddp_proc_walk(w.uid, visit, &w) < 0)
+	}
+	agent_task_groups(a);
+	/* Into a list of its own: the old one is looked at meanwhile. */
+	if (ddp_proc_walk(w.uid, visit, &w) < 0) {
+		free(now.v);
 		return -1;
-	if (list->n)
-		qsort(list->v, list->n, sizeof(*list->v), by_pid);
-	add_children(list);
+	}
+	if (now.n)
+		qsort(now.v, now.n, sizeof(*now.v), by_pid);
+	add_children(&now);
+	free(list->v);
+	*list = now;
 	return 0;
 }

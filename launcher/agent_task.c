@@ -125,15 +125,26 @@ void agent_task_tell(struct agent *a)
 			send_exit(&a->tasks[i]);
 }
 
+uint64_t agent_now_ticks(void)
+{
+	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
+}
+
 /* slurmstepd's own group and session are not the step's. */
 static void note_groups(struct agent *a, const struct ddp_proc_stat *st)
 {
+	uint64_t now = agent_now_ticks();
+
 	if (st->pgrp > 1 && st->pgrp != a->stepd_pgrp &&
 	    st->pgrp != getpgrp())
-		agent_pids_add(&a->groups, st->pgrp);
+		agent_pids_add(&a->groups, st->pgrp, now);
 	if (st->session > 1 && st->session != a->stepd_session &&
 	    st->session != getsid(0))
-		agent_pids_add(&a->sessions, st->session);
+		agent_pids_add(&a->sessions, st->session, now);
 }
 
 static void note_handlers(struct agent_task *t,
@@ -148,6 +159,7 @@ void agent_task_sample(struct agent *a)
 {
 	struct ddp_proc_status st;
 
+	agent_task_groups(a);
 	for (uint32_t i = 0; a->opened && i < a->ntasks; i++) {
 		struct agent_task *t = &a->tasks[i];
 
@@ -155,6 +167,19 @@ void agent_task_sample(struct agent *a)
 		    !(t->flags & DDP_EXIT_CAUGHT_TERM) &&
 		    !ddp_proc_status(t->pid, &st))
 			note_handlers(t, &st);
+	}
+}
+
+void agent_task_groups(struct agent *a)
+{
+	struct ddp_proc_stat st;
+
+	for (uint32_t i = 0; i < a->ntasks; i++) {
+		const struct agent_task *t = &a->tasks[i];
+
+		if (t->life == TASK_LIVE && !ddp_proc_stat(t->pid, &st) &&
+		    st.start == t->start)
+			note_groups(a, &st);
 	}
 }
 
@@ -195,22 +220,13 @@ static void ended(struct agent_task *t)
 	agent_check(a);
 }
 
-static uint64_t now_ticks(void)
-{
-	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
-	struct timespec t;
-
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
-}
-
 static void set_when(struct agent_task *t)
 {
 	if (t->when_us)
 		return;
 	t->when_us = agent_now_us();
 	if (!t->a->first_end)
-		t->a->first_end = now_ticks();
+		t->a->first_end = agent_now_ticks();
 	if (t->a->abort.state != ABORT_NO)
 		t->flags |= DDP_EXIT_AFTER_ABORT;
 	if (!t->a->opened)

@@ -28,6 +28,7 @@
 
 #include "core/ddp_cause.h"
 #include "core/ddp_ctlconf.h"
+#include "core/ddp_errfile.h"
 #include "core/ddp_io.h"
 #include "core/ddp_plan.h"
 #include "core/ddp_wire.h"
@@ -171,11 +172,17 @@ struct ctl {
 	struct event *vanished_timer;
 	uint32_t vanished;	/* a node whose agent left before READY */
 	uint32_t ping_ms;
+	int64_t silence_due_us;	/* when silence_timer should fire */
+	int64_t still_us, still_for_us;	/* this process did not run: until
+					 * when, how long at least */
 
 	/* failure */
 	struct ddp_cause *events;
 	char **texts;		/* what each event's EXIT or NOTE said */
 	size_t nevents, max_events, ntexts;
+	size_t acted;		/* events that --ddp-abort was applied to */
+	int64_t same_us, same_grown_us;	/* ranks end by one signal: since, */
+	uint32_t same_killed;		/* the last; how many */
 	int64_t abort_us;	/* 0: no ABORT was sent */
 	int64_t last_end_us;
 	int64_t running_us;	/* Slurm said so */
@@ -187,6 +194,7 @@ struct ctl {
 
 	/* the end */
 	struct event *end_timer, *quit_timer, *last_timer;
+	bool report_warned;
 	bool srun_gone, exit_asked, reported, finished, quit_sent, draining;
 	int exit_status, code;
 	struct bufferevent *srun;
@@ -253,6 +261,10 @@ void ctl_watch_node(struct ctl *ctl, uint32_t node, enum ctl_node_state state);
 void ctl_timer(struct ctl *ctl, struct event **ev, event_callback_fn fn,
 	       int64_t ms);
 void ctl_watch_start(struct ctl *ctl);
+/* Something was received: has this process stood still before that? */
+void ctl_watch_awake(struct ctl *ctl);
+/* An agent's connection has ended. */
+void ctl_watch_closed(struct ctl_peer *p, const char *why);
 void ctl_watch_heard(struct ctl_peer *p, uint64_t now_us);
 int64_t ctl_watch_time(const struct ctl_peer *p, uint64_t when_us);
 void ctl_watch_lost(struct ctl_peer *p, const char *why, int64_t when_us);
@@ -281,16 +293,29 @@ int ctl_helper_start(struct ctl *ctl, struct ctl_helper *h,
 void ctl_helper_reap(struct ctl *ctl);
 void ctl_helper_stop(struct ctl *ctl);
 
+/* What ABORT ended: ranks, by how; and what else was there. */
+struct ctl_stopped {
+	uint32_t ranks, nodes, by_signal, by_kill;
+	uint32_t others, left;
+	int64_t last_us;	/* the last of these ranks; 0: none */
+	int64_t kill_us;	/* the first that SIGKILL ended; 0: none */
+};
+
 /* ctl_report.c */
+void ctl_report_stopped(const struct ctl *ctl, struct ctl_stopped *s);
+/* Failures that were none of our doing. */
+size_t ctl_report_failures(const struct ctl *ctl);
+/* So far nothing was heard of what ABORT did there, or it is lost. */
+bool ctl_report_unanswered(const struct ctl_node *n);
 const struct ddp_cause *ctl_report_cause(const struct ctl *ctl, size_t *index);
 void ctl_report_say(struct ctl *ctl);
 void ctl_report_line(const struct ctl *ctl, size_t event, char *buf,
 		     size_t size);
-/* Without control bytes and escape sequences; in place of text. */
-void ctl_report_plain(const char *text, char *buf, size_t size);
 const char *ctl_report_status(const struct ctl *ctl);
 
 /* ctl_json.c */
+/* A warning now if no report could be written later. */
+void ctl_json_check(struct ctl *ctl);
 void ctl_json_report(struct ctl *ctl);
 struct _IO_FILE;
 int ctl_json_write(const struct ctl *ctl, struct _IO_FILE *f, bool live);

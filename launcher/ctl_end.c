@@ -158,6 +158,7 @@ void ctl_end_exit(struct ctl *ctl, int status)
 		return;
 	ctl->exit_asked = true;
 	ctl->exit_status = status;
+	ctl_srun_tell(ctl, "wait", 0);
 	ctl_plan_over(ctl);
 	if (!ctl->finished)
 		ctl_timer(ctl, &ctl->end_timer, on_end, patience(ctl));

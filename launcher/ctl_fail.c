@@ -25,6 +25,9 @@
 #define RECHECK_MS 100
 /* Of tasks that wait for the start only slurmstepd tells, in batches. */
 #define RECHECK_WAIT_MS 500
+/* The same signal ends one rank after the other: longest pause, and all. */
+#define SAME_US 500000
+#define SAME_MAX_US 5000000
 /* Lost nodes are ended through Slurm this long after the others' grace. */
 #define LOST_MS 100
 
@@ -162,11 +165,11 @@ static bool for_all(const struct ctl *ctl, const struct ddp_cause *c)
 		c->kind >= DDP_CAUSE_SRUN;
 }
 
-/* Do what --ddp-abort says about every failure so far. */
+/* Do what --ddp-abort says about every failure since the last time. */
 static void act(struct ctl *ctl)
 {
-	for (size_t i = 0; i < ctl->nevents; i++) {
-		const struct ddp_cause *c = &ctl->events[i];
+	while (ctl->acted < ctl->nevents) {
+		const struct ddp_cause *c = &ctl->events[ctl->acted++];
 
 		if (for_all(ctl, c)) {
 			abort_all(ctl);
@@ -179,28 +182,40 @@ static void act(struct ctl *ctl)
 }
 
 /*
- * Did one signal end all ranks so far, with none of ours sent? Kill of one
- * rank is a failure; of every rank it was somebody's decision about the step
- * (scancel of a step leaves no other trace in Slurm).
+ * Did one signal end the ranks that have failed so far, with none of ours
+ * sent? SIGKILL of one rank is a failure; a signal to every rank was
+ * somebody's decision about the step (scancel of a step and srun's Ctrl-C
+ * leave no other trace in Slurm). Slurm sends SIGKILL to who has not ended by
+ * another one. Returns that signal, or 0; *ended: ranks that have ended,
+ * *killed: by it.
  */
-static bool same_signal(const struct ctl *ctl, uint32_t *ended)
+static int same_signal(const struct ctl *ctl, uint32_t *ended,
+		       uint32_t *killed)
 {
-	uint32_t status = DDP_STATUS_UNKNOWN;
+	int same = 0;
 
-	*ended = 0;
+	*ended = *killed = 0;
 	for (uint32_t i = 0; i < ctl->nranks; i++) {
 		const struct ctl_rank *r = &ctl->ranks[i];
+		int sig;
 
 		if (r->state != RANK_ENDED)
 			continue;
-		if (!(*ended)++)
-			status = r->status;
-		if (r->status != status || status == DDP_STATUS_UNKNOWN ||
-		    !WIFSIGNALED((int)status) ||
+		(*ended)++;
+		if (!r->status && ctl->phase == CTL_RUN)
+			continue;	/* had ended well, or did now */
+		if (r->status == DDP_STATUS_UNKNOWN ||
+		    !WIFSIGNALED((int)r->status) ||
 		    r->flags & (DDP_EXIT_OOM | DDP_EXIT_AFTER_ABORT))
-			return false;
+			return 0;
+		sig = WTERMSIG((int)r->status);
+		if (same && same != sig && same != SIGKILL && sig != SIGKILL)
+			return 0;
+		if (!same || same == SIGKILL)
+			same = sig;
+		(*killed)++;
 	}
-	return *ended > (ctl->phase == CTL_WAIT ? 0 : 1);
+	return same;
 }
 
 /* Does a rank wait for the start? */
@@ -240,7 +255,7 @@ static void cancelled(struct ctl *ctl)
 	ctl->phase = CTL_CANCELLED;
 	while (ctl->nevents)
 		free(ctl->texts[--ctl->nevents]);
-	ctl->ntexts = 0;
+	ctl->ntexts = ctl->acted = 0;
 	snprintf(ctl->last_event, sizeof(ctl->last_event),
 		 "the step was cancelled");
 }
@@ -255,20 +270,45 @@ static void on_recheck(evutil_socket_t fd, short what, void *arg)
 	ctl_end_check(ctl);
 }
 
+/*
+ * Is it worth a while to see whether the same befalls all? A program takes
+ * its time for a signal that it may handle (Python raises KeyboardInterrupt),
+ * each rank its own; SIGKILL comes to all at once.
+ */
+static bool wait_for_more(struct ctl *ctl, int sig, uint32_t killed)
+{
+	int64_t now = ddp_io_now_us();
+
+	if (ctl->phase == CTL_WAIT || sig == SIGKILL) {
+		if (ctl->rechecked || (ctl->phase == CTL_RUN && killed < 2))
+			return false;
+		return ctl->rechecked = true;
+	}
+	if (!ctl->same_us)
+		ctl->same_us = now;
+	if (killed > ctl->same_killed)
+		ctl->same_grown_us = now;
+	ctl->same_killed = killed;
+	return now - ctl->same_grown_us < SAME_US &&
+		now - ctl->same_us < SAME_MAX_US;
+}
+
 /* Slurm knows of no reason: is it a failure? */
 static void judge(struct ctl *ctl)
 {
-	uint32_t ended;
+	uint32_t ended, killed;
 	bool wait = ctl->phase == CTL_WAIT;
-	bool same = (ctl->phase == CTL_RUN || wait) && ctl->nevents &&
-		ddp_cause_is_suspect(&ctl->events[0]) &&
-		same_signal(ctl, &ended);
+	int sig = 0;
 
-	if (same && (wait ? !one_waits(ctl) :
-		     !ctl->live && ended == ctl->nranks)) {
+	if ((ctl->phase == CTL_RUN || wait) && ctl->nevents &&
+	    ddp_cause_is_suspect(&ctl->events[0]))
+		sig = same_signal(ctl, &ended, &killed);
+	if (sig && (wait ? !one_waits(ctl) :
+		    !ctl->live && ended == ctl->nranks &&
+		    (killed > 1 || sig != SIGKILL))) {
 		cancelled(ctl);
-	} else if (same && !ctl->rechecked) {
-		ctl->rechecked = ctl->asking = true;
+	} else if (sig && wait_for_more(ctl, sig, killed)) {
+		ctl->asking = true;
 		ctl_timer(ctl, &ctl->recheck_timer, on_recheck,
 			  wait ? RECHECK_WAIT_MS : RECHECK_MS);
 	} else {

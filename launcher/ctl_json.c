@@ -10,6 +10,7 @@
 #include "launcher/ctl.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,13 @@
 
 #include <jansson.h>
 
+/* ".PID" of the temporary file. */
+#define SUFFIX_MAX 11
+
+/* Of numbers 12 digits: microseconds for a step of eleven days. */
+#define DUMP_FLAGS (JSON_COMPACT | JSON_PRESERVE_ORDER | \
+		    JSON_REAL_PRECISION(12))
+
 static json_t *time_json(const struct ctl *ctl, int64_t when_us)
 {
 	int64_t real = when_us + ctl->real_us;
@@ -29,11 +37,13 @@ static json_t *time_json(const struct ctl *ctl, int64_t when_us)
 	struct tm tm;
 
 	if (!when_us || !localtime_r(&s, &tm) ||
-	    !strftime(zone, sizeof(zone), "%z", &tm))
+	    strftime(zone, sizeof(zone), "%z", &tm) != 5)
 		return json_null();
-	snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%06d%s",
-		 tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-		 tm.tm_min, tm.tm_sec, (int)(real % 1000000), zone);
+	/* ISO 8601 with a colon in the zone: +01:00 */
+	snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%06d%.3s:"
+		 "%s", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+		 tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(real % 1000000), zone,
+		 zone + 3);
 	return json_string(text);
 }
 
@@ -52,7 +62,7 @@ static void set_text(json_t *o, const char *key, const char *text)
 {
 	char plain[DDP_WIRE_TEXT];
 
-	ctl_report_plain(text, plain, sizeof(plain));
+	ddp_errfile_plain(text, plain, sizeof(plain));
 	set(o, key, json_string(plain));
 }
 
@@ -90,7 +100,10 @@ static json_t *cause_json(const struct ctl *ctl)
 	set_number(o, "pid", c->pid);
 	set_status(o, c->status);
 	set(o, "time", time_json(ctl, c->when_us));
-	set_text(o, "message", ctl->texts[i] ? ctl->texts[i] : "");
+	if (ctl->texts[i])
+		set_text(o, "message", ctl->texts[i]);
+	else
+		set(o, "message", json_null());
 	ctl_report_line(ctl, i, line, sizeof(line));
 	set_text(o, "text", line);
 	return o;
@@ -98,32 +111,27 @@ static json_t *cause_json(const struct ctl *ctl)
 
 static json_t *stopped_json(const struct ctl *ctl)
 {
-	uint32_t ranks = 0, others = 0, left = 0;
+	struct ctl_stopped s;
 	json_t *o = json_object();
 
-	for (uint32_t i = 0; i < ctl->nranks; i++)
-		ranks += ctl->ranks[i].state == RANK_ENDED &&
-			!ctl->ranks[i].dying &&
-			ctl->ranks[i].flags & DDP_EXIT_AFTER_ABORT;
-	for (uint32_t i = 0; i < ctl->nnodes; i++) {
-		others += ctl->nodes[i].others;
-		left += ctl->nodes[i].left;
-	}
-	set(o, "ranks", json_integer(ranks));
-	set(o, "others", json_integer(others));
-	set(o, "left", json_integer(left));
-	set(o, "last_gone", time_json(ctl, ctl->last_end_us));
+	ctl_report_stopped(ctl, &s);
+	set(o, "ranks", json_integer(s.ranks));
+	set(o, "others", json_integer(s.others));
+	set(o, "left", json_integer(s.left));
+	set(o, "last_gone", time_json(ctl, s.last_us));
 	return o;
 }
 
-static json_t *unanswered_json(const struct ctl *ctl)
+/* While the step lives an answer may still come. */
+static json_t *unanswered_json(const struct ctl *ctl, bool live)
 {
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; i < ctl->nnodes; i++) {
 		const struct ctl_node *n = &ctl->nodes[i];
 
-		if (n->state == NODE_LOST || (n->aborted && !n->settled) ||
+		if (n->state == NODE_LOST ||
+		    (!live && ctl_report_unanswered(n)) ||
 		    (ctl->launch_failed && n->state == NODE_ABSENT &&
 		     ctl->plan.layout.tasks[i]))
 			(void)json_array_append_new(list,
@@ -150,6 +158,7 @@ static json_t *head_json(const struct ctl *ctl, bool live)
 	set(o, "step", json_integer(ctl->conf.step));
 	set(o, "status", json_string(live ? phase_name(ctl->phase) :
 				     ctl_report_status(ctl)));
+	set(o, "watched", json_boolean(ctl->phase != CTL_STATELESS));
 	if (live)
 		set(o, "last_event", json_string(ctl->last_event));
 	else
@@ -167,7 +176,7 @@ static json_t *head_json(const struct ctl *ctl, bool live)
 	set(o, "master", master);
 	set(o, "cause", cause_json(ctl));
 	set(o, "stopped", stopped_json(ctl));
-	set(o, "unanswered", unanswered_json(ctl));
+	set(o, "unanswered", unanswered_json(ctl, live));
 	set(o, "refused_peers", json_integer(ctl->refused));
 	return o;
 }
@@ -177,6 +186,8 @@ static const char *rank_state(const struct ctl *ctl, const struct ctl_rank *r)
 	if (r->state == RANK_ENDED)
 		return r->status == DDP_STATUS_UNKNOWN ? "ended" :
 			WIFSIGNALED((int)r->status) ? "killed" : "exited";
+	if (ctl->phase == CTL_STATELESS)
+		return "unwatched";
 	if (r->node != CTL_NONE && ctl->nodes[r->node].state == NODE_LOST)
 		return "lost";
 	if (r->node != CTL_NONE && ctl->nodes[r->node].state == NODE_DONE)
@@ -202,7 +213,7 @@ static json_t *rank_json(const struct ctl *ctl, uint32_t i)
 
 static int dump(json_t *o, FILE *f)
 {
-	int rc = json_dumpf(o, f, JSON_COMPACT | JSON_PRESERVE_ORDER);
+	int rc = json_dumpf(o, f, DUMP_FLAGS);
 
 	json_decref(o);
 	return rc;
@@ -212,7 +223,7 @@ static int dump(json_t *o, FILE *f)
 int ctl_json_write(const struct ctl *ctl, FILE *f, bool live)
 {
 	json_t *o = head_json(ctl, live);
-	char *text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER);
+	char *text = json_dumps(o, DUMP_FLAGS);
 	size_t len = text ? strlen(text) : 0;
 	int rc = -1;
 
@@ -253,14 +264,57 @@ static int write_file(const struct ctl *ctl, const char *path)
 	return rc;
 }
 
+/* Why there could be no report at this path; NULL if there could. A device
+ * or a pipe is not replaced by a file. */
+static const char *obstacle(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[DDP_PATH_MAX];
+	struct stat st;
+
+	if (!slash || strlen(slash + 1) > NAME_MAX - SUFFIX_MAX)
+		return strerror(ENAMETOOLONG);
+	if (!lstat(path, &st) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+		return S_ISDIR(st.st_mode) ? strerror(EISDIR) :
+			"what is there is no regular file";
+	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+	return access(dir[0] ? dir : "/", W_OK | X_OK) ? strerror(errno) :
+		NULL;
+}
+
+static void no_report(struct ctl *ctl, const char *why)
+{
+	if (ctl->report_warned)
+		return;
+	ctl->report_warned = true;
+	ctl_say(ctl, "warning: no report in %s: %s (--ddp-report-file)",
+		ctl->conf.report, why);
+}
+
+void ctl_json_check(struct ctl *ctl)
+{
+	const char *why = ctl->conf.report[0] ? obstacle(ctl->conf.report) :
+			  NULL;
+
+	/* It is tried all the same: the program may make a folder. */
+	if (why)
+		no_report(ctl, why);
+}
+
 /* A reader finds the whole report or none; a link is replaced, not followed. */
 void ctl_json_report(struct ctl *ctl)
 {
 	char temp[2 * DDP_PATH_MAX + 32];
+	const char *why;
 	int rc, error;
 
 	if (!ctl->conf.report[0])
 		return;
+	why = obstacle(ctl->conf.report);
+	if (why) {
+		no_report(ctl, why);
+		return;
+	}
 	snprintf(temp, sizeof(temp), "%s.%ld", ctl->conf.report,
 		 (long)getpid());
 	rc = write_file(ctl, temp);
@@ -271,6 +325,5 @@ void ctl_json_report(struct ctl *ctl)
 		return;
 	if (error != EEXIST)
 		(void)unlink(temp);
-	ctl_say(ctl, "warning: no report in %s: %s (--ddp-report-file)",
-		ctl->conf.report, strerror(error));
+	no_report(ctl, strerror(error));
 }

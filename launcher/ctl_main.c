@@ -65,6 +65,7 @@ static bool is_socket(int fd, bool listening)
 static void harden(void)
 {
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN);	/* the report is an error, then */
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)fcntl(DDP_CTL_FD_LISTEN, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(DDP_CTL_FD_SRUN, F_SETFD, FD_CLOEXEC);
@@ -97,6 +98,7 @@ static int start(struct ctl *ctl, const char *rest)
 	if (ctl_srun_start(ctl, DDP_CTL_FD_SRUN, rest) ||
 	    ctl_accept_start(ctl, DDP_CTL_FD_LISTEN) || start_signals(ctl))
 		return -1;
+	ctl_json_check(ctl);
 	ctl_plan_start(ctl);
 	ctl_status_start(ctl);
 	return 0;

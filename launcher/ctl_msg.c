@@ -14,6 +14,8 @@
 static void event_note(struct ctl *ctl, const char *what, uint32_t rank,
 		       uint32_t node)
 {
+	if (ctl->phase == CTL_STATELESS)
+		return;
 	if (rank != CTL_NONE)
 		snprintf(ctl->last_event, sizeof(ctl->last_event),
 			 "rank %u %s", rank, what);
@@ -36,13 +38,15 @@ static int ping(struct ctl_peer *p, const struct ddp_msg *m)
 static void ended_early(struct ctl_peer *p, const struct ddp_msg *m,
 			struct ddp_cause *c)
 {
-	char how[64], text[256];
+	char how[64], text[512], why[256];
 	uint32_t node = p->node != CTL_NONE ? p->node : p->name;
 
+	ddp_errfile_plain(m->u.exit.text, why, sizeof(why));
 	ddp_cause_status_text(c->status, c->flags, how, sizeof(how));
 	snprintf(text, sizeof(text), "a task on node %.100s (rank %u) %s "
-		 "before its program was started", node == CTL_NONE ? "?" :
-		 p->ctl->nodes[node].name, m->u.exit.rank, how);
+		 "before its program was started%s%s", node == CTL_NONE ? "?" :
+		 p->ctl->nodes[node].name, m->u.exit.rank, how,
+		 why[0] ? ": " : "", why);
 	c->kind = DDP_CAUSE_LAUNCH;
 	c->flags |= DDP_EXIT_BEFORE_PLAN;
 	c->node = node;
@@ -134,7 +138,7 @@ static void warning(struct ctl_peer *p, const char *text)
 
 	if (ctl->warnings++ >= WARNINGS_MAX)
 		return;
-	ctl_report_plain(text, plain, sizeof(plain));
+	ddp_errfile_plain(text, plain, sizeof(plain));
 	ctl_say(ctl, "warning: node %s: %s", node == CTL_NONE ? "?" :
 		ctl->nodes[node].name, plain);
 }

@@ -201,7 +201,7 @@ void ctl_peer_drop(struct ctl_peer *p, const char *why)
 		return;
 	}
 	if (!p->bye) {
-		ctl_watch_lost(p, why, ddp_io_now_us());
+		ctl_watch_closed(p, why);
 		return;
 	}
 	ctl_peer_free(p);
@@ -292,6 +292,7 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
 	const char *why = NULL;
 
 	(void)fd;
+	ctl_watch_awake(ctl);
 	if (what & EV_WRITE && flush_out(p))
 		why = "its agent's connection was reset";
 	if (!why && what & EV_READ)

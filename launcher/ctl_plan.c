@@ -8,6 +8,7 @@
 
 #include "launcher/ctl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,8 +57,9 @@ static void missing(const struct ctl *ctl, char *buf, size_t size)
 	if (n)
 		(void)ddp_text_add(buf, size, &pos, "no connection from %s "
 			"(are they up? If a firewall is between, open it for "
-			"SrunPortRange, or use --ddp-control=prefer or "
-			"--ddp-launch=stateless)", names);
+			"SrunPortRange, or use %s--ddp-launch=stateless)",
+			names, ctl->conf.prefer ? "" :
+			"--ddp-control=prefer or ");
 	n = ctl_plan_names(ctl, not_ready, names, sizeof(names));
 	if (n)
 		(void)ddp_text_add(buf, size, &pos, "%sconnected, but tasks "
@@ -89,8 +91,13 @@ static void stateless(struct ctl *ctl, struct ctl_peer *only)
 		send_plan(ctl, &m);
 }
 
-static void say_stateless(struct ctl *ctl, const char *who)
+/* From here on nobody watches; what agents still say changes nothing. */
+static void go_stateless(struct ctl *ctl, const char *who)
 {
+	ctl->phase = CTL_STATELESS;
+	ctl->port = 0;		/* whatever was reserved: srun's is used */
+	snprintf(ctl->last_event, sizeof(ctl->last_event),
+		 "started in stateless mode, nobody watches the ranks");
 	ctl_say(ctl, "warning: %u of %u nodes reached the controller in "
 		"%.4g s (%s): the step starts in stateless mode, failures are "
 		"not watched", ctl->ready, ctl->needed,
@@ -113,7 +120,7 @@ void ctl_plan_over(struct ctl *ctl)
 		return;
 	missing(ctl, who, sizeof(who));
 	if (ctl->conf.prefer) {
-		say_stateless(ctl, who);
+		go_stateless(ctl, who);
 		return;
 	}
 	snprintf(text, sizeof(text), "the tasks have ended, but %u of %u nodes "
@@ -138,8 +145,7 @@ static void on_start_timer(evutil_socket_t fd, short what, void *arg)
 		ctl_end_check(ctl);
 		return;
 	}
-	say_stateless(ctl, who);
-	ctl->phase = CTL_STATELESS;
+	go_stateless(ctl, who);
 	ctl->plan_us = ddp_io_now_us();
 	stateless(ctl, NULL);
 	ctl_end_check(ctl);
@@ -288,7 +294,7 @@ int ctl_plan_port(struct ctl_peer *p, const struct ddp_msg *m)
 	    ctl->port_known)
 		return -1;
 	if (!m->u.port.port) {
-		ctl_report_plain(m->u.port.text, why, sizeof(why));
+		ddp_errfile_plain(m->u.port.text, why, sizeof(why));
 		ctl_fail_launch(ctl, p->node, "no master port on node %s: %s",
 				ctl->nodes[p->node].name, why);
 		return 0;

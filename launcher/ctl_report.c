@@ -14,50 +14,8 @@
 
 #define MESSAGE_MAX 400
 
-/* The byte behind the escape sequence that begins at p. */
-static const char *skip_escape(const char *p)
-{
-	p++;
-	if (*p == '[') {
-		p++;
-		while (*p >= 0x20 && *p < 0x40)
-			p++;
-		return *p ? p + 1 : p;
-	}
-	if (*p == ']') {
-		while (*p && *p != '\a' && *p != 033)
-			p++;
-		return *p ? p + 1 : p;
-	}
-	return *p ? p + 1 : p;
-}
-
-void ctl_report_plain(const char *text, char *buf, size_t size)
-{
-	size_t n = 0;
-	bool blank = true;
-
-	while (*text && n + 1 < size) {
-		unsigned char c = (unsigned char)*text;
-
-		if (c == 033) {
-			text = skip_escape(text);
-			continue;
-		}
-		text++;
-		if (c <= ' ') {
-			if (!blank)
-				buf[n++] = ' ';
-			blank = true;
-			continue;
-		}
-		buf[n++] = c > 126 ? '?' : (char)c;
-		blank = false;
-	}
-	while (n && buf[n - 1] == ' ')
-		n--;
-	buf[n] = '\0';
-}
+/* The clocks of nodes and of timers are not exact. */
+#define GRACE_SLACK_US 100000
 
 const struct ddp_cause *ctl_report_cause(const struct ctl *ctl, size_t *index)
 {
@@ -145,6 +103,9 @@ void ctl_report_line(const struct ctl *ctl, size_t event, char *buf,
 	case DDP_CAUSE_SRUN:
 		snprintf(buf, size, "srun ended (killed?), %s", when);
 		break;
+	case DDP_CAUSE_CONTROLLER:
+		snprintf(buf, size, "ddp-controller %.200s, %s", text, when);
+		break;
 	case DDP_CAUSE_TOLD:
 		snprintf(buf, size, "the controller was told to end (%s), %s",
 			 text, when);
@@ -159,16 +120,10 @@ static void say_message(struct ctl *ctl, size_t event)
 
 	if (!ctl->texts[event] || kind > DDP_CAUSE_UNKNOWN)
 		return;
-	ctl_report_plain(ctl->texts[event], plain, sizeof(plain));
+	ddp_errfile_plain(ctl->texts[event], plain, sizeof(plain));
 	if (plain[0])
 		ctl_say(ctl, "  message: %s", plain);
 }
-
-/* The ranks that ended because of ABORT, by how; and what else was there. */
-struct stopped {
-	uint32_t ranks, nodes, by_signal, by_kill;
-	uint32_t others, left;
-};
 
 static int signal_of(const struct ctl_rank *r)
 {
@@ -176,7 +131,7 @@ static int signal_of(const struct ctl_rank *r)
 		WTERMSIG((int)r->status) : 0;
 }
 
-static void count_stopped(const struct ctl *ctl, struct stopped *s)
+void ctl_report_stopped(const struct ctl *ctl, struct ctl_stopped *s)
 {
 	uint8_t *seen = calloc(ctl->nnodes, 1);
 
@@ -189,10 +144,14 @@ static void count_stopped(const struct ctl *ctl, struct stopped *s)
 		    !(r->flags & DDP_EXIT_AFTER_ABORT))
 			continue;
 		s->ranks++;
+		if (r->when_us > s->last_us)
+			s->last_us = r->when_us;
 		if (sig == ctl->conf.signal)
 			s->by_signal++;
 		else if (sig == SIGKILL)
 			s->by_kill++;
+		if (sig == SIGKILL && (!s->kill_us || r->when_us < s->kill_us))
+			s->kill_us = r->when_us;
 		if (seen && !seen[r->node]) {
 			seen[r->node] = 1;
 			s->nodes++;
@@ -205,43 +164,66 @@ static void count_stopped(const struct ctl *ctl, struct stopped *s)
 	free(seen);
 }
 
-/* "7 ranks on 2 nodes (6 by SIGTERM, 1 by SIGKILL after 5 s), …" */
+/* " (6 by SIGTERM, 1 by SIGKILL after 5 s)". Slurm's own SIGKILL may come
+ * before the grace is over: then it was not ours. */
+static void how_stopped(const struct ctl *ctl, const struct ctl_stopped *s,
+			char *line, size_t size, size_t *pos)
+{
+	int64_t grace_us = 1000 * (int64_t)ctl->conf.grace_ms;
+	char sig[24];
+
+	if (s->by_signal)
+		(void)ddp_text_add(line, size, pos, " (%u by %s%s",
+				   s->by_signal,
+				   ddp_text_signame(ctl->conf.signal, sig,
+						    sizeof(sig)),
+				   s->by_kill ? "" : ")");
+	if (!s->by_kill)
+		return;
+	(void)ddp_text_add(line, size, pos, "%s%u by SIGKILL",
+			   s->by_signal ? ", " : " (", s->by_kill);
+	if (s->kill_us - ctl->abort_us >= grace_us - GRACE_SLACK_US)
+		(void)ddp_text_add(line, size, pos, " after %.4g s",
+				   ctl->conf.grace_ms / 1000.0);
+	(void)ddp_text_add(line, size, pos, ")");
+}
+
+/* "7 ranks on 2 nodes (…), 3 other processes, all gone 12 ms later" */
 static void say_stopped(struct ctl *ctl, const struct ddp_cause *c)
 {
-	char line[512], sig[24];
-	struct stopped s;
+	struct ctl_stopped s;
+	char line[512];
 	size_t pos = 0, size = sizeof(line);
 
-	count_stopped(ctl, &s);
+	ctl_report_stopped(ctl, &s);
 	if (!s.ranks && !s.others && !s.left)
 		return;
 	(void)ddp_text_add(line, size, &pos, "  stopped: %u rank%s on %u "
 			   "node%s", s.ranks, s.ranks == 1 ? "" : "s",
 			   s.nodes, s.nodes == 1 ? "" : "s");
-	if (s.by_signal)
-		(void)ddp_text_add(line, size, &pos, " (%u by %s%s",
-				   s.by_signal,
-				   ddp_text_signame(ctl->conf.signal, sig,
-						    sizeof(sig)),
-				   s.by_kill ? "" : ")");
-	if (s.by_kill)
-		(void)ddp_text_add(line, size, &pos, "%s%u by SIGKILL after "
-				   "%.4g s)", s.by_signal ? ", " : " (",
-				   s.by_kill, ctl->conf.grace_ms / 1000.0);
+	how_stopped(ctl, &s, line, size, &pos);
 	if (s.others)
 		(void)ddp_text_add(line, size, &pos, ", %u other process%s",
 				   s.others, s.others == 1 ? "" : "es");
 	if (s.left)
 		(void)ddp_text_add(line, size, &pos, ", %u could not be ended",
 				   s.left);
-	else if (s.ranks && ctl->last_end_us > c->when_us)
+	else if (s.ranks && s.last_us > c->when_us)
 		(void)ddp_text_add(line, size, &pos, ", all gone %lld ms later",
-				   (long long)(ctl->last_end_us - c->when_us) /
-				   1000);
+				   (long long)(s.last_us - c->when_us) / 1000);
 	ctl_say(ctl, "%s", line);
 }
 
-static bool unanswered(const struct ctl_node *n)
+size_t ctl_report_failures(const struct ctl *ctl)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < ctl->nevents; i++)
+		n += !ddp_cause_is_effect(&ctl->events[i]);
+	return n;
+}
+
+bool ctl_report_unanswered(const struct ctl_node *n)
 {
 	return n->state == NODE_LOST || (n->aborted && !n->settled);
 }
@@ -258,10 +240,13 @@ void ctl_report_say(struct ctl *ctl)
 	ctl_say(ctl, "%s", line);
 	say_message(ctl, i);
 	say_stopped(ctl, c);
-	if (ctl->conf.abort != DDP_ABORT_GANG && ctl->nevents > 1 &&
-	    !ctl->launch_failed)
-		ctl_say(ctl, "  failures: %zu in all", ctl->nevents);
-	if (ctl_plan_names(ctl, unanswered, line, sizeof(line)))
+	if (ctl->conf.abort != DDP_ABORT_GANG && !ctl->launch_failed &&
+	    ctl_report_failures(ctl) > 1)
+		ctl_say(ctl, "  failures: %zu in all",
+			ctl_report_failures(ctl));
+	/* Who has given up a controller that stood still did not keep silent. */
+	if (c->kind != DDP_CAUSE_CONTROLLER &&
+	    ctl_plan_names(ctl, ctl_report_unanswered, line, sizeof(line)))
 		ctl_say(ctl, "  did not answer: %s", line);
 	if (ctl->refused && ctl->launch_failed)
 		ctl_say(ctl, "  refused peers: %u connections without the "
@@ -276,7 +261,7 @@ const char *ctl_report_status(const struct ctl *ctl)
 		return "launch-failed";
 	if (ctl->nevents)
 		return "failed";
-	if (!ctl->plan_us)
+	if (!ctl->plan_us && ctl->phase != CTL_STATELESS)
 		return "cancelled";
 	return ctl->exit_asked && ctl->exit_status ? "failed" : "ok";
 }

@@ -145,6 +145,27 @@ static void watch_pid(struct ctl *ctl)
 		event_add(ctl->srun_pid, NULL);
 }
 
+/*
+ * What was read behind the configuration: srun may be about to end already.
+ * A bufferevent's input takes only its own reads: it is opened for this.
+ */
+static int take_rest(struct ctl *ctl, const char *rest)
+{
+	struct evbuffer *in = bufferevent_get_input(ctl->srun);
+	int rc;
+
+	if (!rest[0])
+		return 0;
+	if (evbuffer_unfreeze(in, 0))
+		return -1;
+	rc = evbuffer_add(in, rest, strlen(rest));
+	if (evbuffer_freeze(in, 0) || rc)
+		return -1;
+	bufferevent_trigger(ctl->srun, EV_READ, BEV_TRIG_IGNORE_WATERMARKS |
+			    BEV_TRIG_DEFER_CALLBACKS);
+	return 0;
+}
+
 int ctl_srun_start(struct ctl *ctl, int fd, const char *rest)
 {
 	if (evutil_make_socket_nonblocking(fd))
@@ -156,12 +177,5 @@ int ctl_srun_start(struct ctl *ctl, int fd, const char *rest)
 	bufferevent_setcb(ctl->srun, on_read, on_written, on_channel, ctl);
 	bufferevent_enable(ctl->srun, EV_READ | EV_WRITE);
 	watch_pid(ctl);
-	if (rest[0]) {
-		evbuffer_add(bufferevent_get_input(ctl->srun), rest,
-			     strlen(rest));
-		bufferevent_trigger(ctl->srun, EV_READ,
-				    BEV_TRIG_IGNORE_WATERMARKS |
-				    BEV_TRIG_DEFER_CALLBACKS);
-	}
-	return 0;
+	return take_rest(ctl, rest);
 }

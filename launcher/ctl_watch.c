@@ -9,6 +9,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+/* Later than this, a timer tells that this process did not run. */
+#define STILL_MIN_US 50000
+/* Agents that closed their connection in this time did so because of that. */
+#define STILL_US 2000000
+
+static void on_silence(evutil_socket_t fd, short what, void *arg);
+
 void ctl_timer(struct ctl *ctl, struct event **ev, event_callback_fn fn,
 	       int64_t ms)
 {
@@ -123,6 +130,44 @@ void ctl_watch_lost(struct ctl_peer *p, const char *why, int64_t when_us)
 	ctl_fail_progress(ctl);
 }
 
+void ctl_watch_awake(struct ctl *ctl)
+{
+	int64_t now = ddp_io_now_us(), late = now - ctl->silence_due_us;
+
+	if (!ctl->silence_due_us || late < STILL_MIN_US ||
+	    late < 125 * (int64_t)ctl->conf.node_ms)	/* an eighth */
+		return;
+	ctl->still_us = now;
+	ctl->still_for_us = late;
+}
+
+void ctl_watch_closed(struct ctl_peer *p, const char *why)
+{
+	struct ctl *ctl = p->ctl;
+	int64_t now = ddp_io_now_us();
+	struct ddp_cause c = {
+		.kind = DDP_CAUSE_CONTROLLER, .rank = DDP_CAUSE_NONE,
+		.node = DDP_CAUSE_NONE, .pid = DDP_CAUSE_NONE,
+		.status = DDP_STATUS_UNKNOWN, .when_us = now,
+	};
+	char text[160];
+
+	if (ctl->still_us && now - ctl->still_us < STILL_US && !ctl->nevents &&
+	    ctl->phase == CTL_RUN) {
+		snprintf(text, sizeof(text), "stood still for %.1f s or more "
+			 "(stopped, or its host was), and the agents gave it "
+			 "up", (double)ctl->still_for_us / 1e6);
+		ctl_fail(ctl, &c, text);
+	}
+	ctl_watch_lost(p, why, now);
+}
+
+static void arm_silence(struct ctl *ctl, int64_t ms)
+{
+	ctl->silence_due_us = ddp_io_now_us() + 1000 * ms;
+	ctl_timer(ctl, &ctl->silence_timer, on_silence, ms);
+}
+
 /* It may be this process that did not run: then there is something to read. */
 static bool has_input(const struct ctl_peer *p)
 {
@@ -140,6 +185,7 @@ static void on_silence(evutil_socket_t fd, short what, void *arg)
 	char why[96];
 
 	(void)fd, (void)what;
+	ctl_watch_awake(ctl);
 	snprintf(why, sizeof(why), "nothing heard from its agent for %.4g s",
 		 ctl->conf.node_ms / 1000.0);
 	for (p = TAILQ_FIRST(&ctl->agents); p; p = next) {
@@ -153,9 +199,9 @@ static void on_silence(evutil_socket_t fd, short what, void *arg)
 	}
 	if (oldest < now - limit)
 		oldest = now - limit;
+	ctl->silence_due_us = 0;
 	if (!TAILQ_EMPTY(&ctl->agents))
-		ctl_timer(ctl, &ctl->silence_timer, on_silence,
-			  (oldest + limit - now) / 1000 + 1);
+		arm_silence(ctl, (oldest + limit - now) / 1000 + 1);
 	ctl_end_check(ctl);
 }
 
@@ -163,8 +209,7 @@ void ctl_watch_start(struct ctl *ctl)
 {
 	if (!ctl->silence_timer ||
 	    !event_pending(ctl->silence_timer, EV_TIMEOUT, NULL))
-		ctl_timer(ctl, &ctl->silence_timer, on_silence,
-			  ctl->conf.node_ms);
+		arm_silence(ctl, ctl->conf.node_ms);
 }
 
 static void on_early(evutil_socket_t fd, short what, void *arg)
@@ -184,16 +229,18 @@ static void on_early(evutil_socket_t fd, short what, void *arg)
 	if (ctl->phase != CTL_RUN || !ctl->live || ctl->nevents)
 		return;
 	if (grace && past >= grace) {
-		snprintf(text, sizeof(text), "%u ranks ran on for %.4g s "
-			 "(--ddp-exit-grace)", ctl->live, grace / 1000.0);
+		snprintf(text, sizeof(text), "%u rank%s ran on for %.4g s "
+			 "(--ddp-exit-grace)", ctl->live,
+			 ctl->live == 1 ? "" : "s", grace / 1000.0);
 		ctl_fail(ctl, &c, text);
 		ctl_end_check(ctl);
 		return;
 	}
 	if (past >= CTL_EARLY_MS && !ctl->early_said) {
 		ctl_say(ctl, "rank %u on node %s ended with exit code 0 %.0f s "
-			"ago, %u ranks still run", ctl->early_rank,
-			ctl->nodes[r->node].name, past / 1000.0, ctl->live);
+			"ago, %u rank%s still run%s", ctl->early_rank,
+			ctl->nodes[r->node].name, past / 1000.0, ctl->live,
+			ctl->live == 1 ? "" : "s", ctl->live == 1 ? "s" : "");
 		ctl->early_said = true;
 	}
 	if (grace)

@@ -15,12 +15,13 @@
 #include <inttypes.h>
 #include <errno.h>
 #include <getopt.h>
+#include <poll.h>
+#include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@
 
 #define PREFIX "@slurm-ddp/"
 #define LISTENS 0x10000U	/* flag in /proc/net/unix */
-#define ANSWER_MAX (256U * 1024 * 1024)
+#define ANSWER_MAX (64U * 1024 * 1024)
 #define ANSWER_MS 15000
 
 struct ask {
@@ -84,7 +85,9 @@ static int dial(const char *name, uint32_t uid)
 	struct ucred who;
 	socklen_t len = sizeof(who);
 	size_t n = strlen(name);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* Non-blocking: whoever's socket it is may let its queue run full. */
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			0);
 
 	if (fd < 0 || n >= sizeof(addr.sun_path))
 		goto fail;
@@ -101,17 +104,25 @@ fail:
 	return -1;
 }
 
+/* More to read, or the end of it, before `until`? */
+static bool readable(int fd, int64_t until)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int64_t left = until - ddp_io_now_ms();
+
+	return left > 0 && poll(&p, 1, (int)left) == 1;
+}
+
 /* The whole answer; it may be large, so it grows. NULL: none in time. */
 static json_t *read_answer(int fd)
 {
 	size_t size = 1U << 20;
-	struct timeval tv = { ANSWER_MS / 1000, 0 };
+	int64_t until = ddp_io_now_ms() + ANSWER_MS;
 	char *text = NULL;
 	size_t used = 0;
 	json_t *doc = NULL;
 	ssize_t n;
 
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	for (;; size *= 2) {
 		char *more = size <= ANSWER_MAX ? realloc(text, size) : NULL;
 
@@ -119,8 +130,10 @@ static json_t *read_answer(int fd)
 			break;
 		text = more;
 		while (used < size) {
+			if (!readable(fd, until))
+				goto parse;
 			n = read(fd, text + used, size - used);
-			if (n < 0 && errno == EINTR)
+			if (n < 0 && (errno == EINTR || errno == EAGAIN))
 				continue;
 			if (n <= 0)
 				goto parse;
@@ -164,19 +177,31 @@ static void print_rank(const json_t *r)
 	putchar('\n');
 }
 
-static void print_table(const json_t *doc)
+/* Whose controller it is: the kernel says so, the controller could lie. */
+static const char *user_name(uint32_t uid, char *buf, size_t size)
+{
+	const struct passwd *pw = getpwuid((uid_t)uid);
+
+	if (pw)
+		return ddp_text_safe(pw->pw_name, buf, size);
+	snprintf(buf, size, "%" PRIu32, uid);
+	return buf;
+}
+
+static void print_table(const json_t *doc, uint32_t uid)
 {
 	const json_t *master = json_object_get(doc, "master");
 	const json_t *up = json_object_get(doc, "uptime");
 	const json_t *cause = json_object_get(doc, "cause");
 	const json_t *ranks = json_object_get(doc, "ranks");
-	char a[512], b[512];
+	char a[512], b[512], user[64];
+	long long n = number_of(doc, "world_size"), m = number_of(doc, "nodes");
 
-	printf("step %lld.%lld: %s, %lld ranks on %lld nodes (%lld ready), "
-	       "master %s:%lld, up %.1f s\n", number_of(doc, "job"),
-	       number_of(doc, "step"), text_of(doc, "status", a, sizeof(a)),
-	       number_of(doc, "world_size"), number_of(doc, "nodes"),
-	       number_of(doc, "nodes_ready"),
+	printf("step %lld.%lld of %s: %s, %lld rank%s on %lld node%s (%lld "
+	       "ready), master %s:%lld, up %.1f s\n", number_of(doc, "job"),
+	       number_of(doc, "step"), user_name(uid, user, sizeof(user)),
+	       text_of(doc, "status", a, sizeof(a)), n, n == 1 ? "" : "s",
+	       m, m == 1 ? "" : "s", number_of(doc, "nodes_ready"),
 	       text_of(master, "addr", b, sizeof(b)),
 	       number_of(master, "port"),
 	       json_number_value(up));
@@ -204,11 +229,12 @@ static void ask_one(struct ask *a, const char *name, uint32_t uid)
 		fail("a controller gave no answer");
 		a->failed++;
 	} else if (a->json) {
+		(void)json_object_set_new(doc, "uid", json_integer(uid));
 		(void)json_dumpf(doc, stdout, JSON_ENSURE_ASCII |
 				 JSON_PRESERVE_ORDER | JSON_COMPACT);
 		putchar('\n');
 	} else {
-		print_table(doc);
+		print_table(doc, uid);
 	}
 	json_decref(doc);
 }
@@ -237,9 +263,9 @@ static void ask_all(struct ask *a)
 
 static void not_here(const struct ask *a, const char *id)
 {
-	fprintf(stderr, "ddp-status: no step of job %" PRIu32 "%s is watched "
-		"on this host%s.\nIt must run where the step's srun runs (in "
-		"a batch job: the job's first node), as the job's user:\n"
+	fprintf(stderr, "ddp-status: no step of job %" PRIu32 "%s that you may "
+		"ask about is watched on this host%s.\nIt must run where "
+		"the step's srun runs (in a batch job: the job's first node), as the job's user:\n"
 		"  srun --jobid=%" PRIu32 " --overlap -N1 -n1 -w HOST "
 		"ddp-status %s\n", a->job, a->one_step ? " with this number" :
 		"", a->one_step ? "" : " by srun --ddp-launch", a->job, id);
@@ -278,6 +304,14 @@ int main(int argc, char **argv)
 	}
 	if (optind + 1 != argc || read_id(argv[optind], strlen(argv[optind]),
 					  &a.job, &a.step, &a.one_step)) {
+		char shown[64];
+
+		if (optind + 1 == argc)
+			fprintf(stderr, "ddp-status: \"%s\" is no JOB or "
+				"JOB.STEP, two numbers (of an array's task, "
+				"the id that squeue -O JobID shows)\n",
+				ddp_text_safe(argv[optind], shown,
+					      sizeof(shown)));
 		usage(stderr);
 		return 2;
 	}

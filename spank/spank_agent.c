@@ -65,6 +65,7 @@ void ddp_agent_gate(spank_t sp)
 	if (spank_get_item(sp, S_JOB_UID, &user) != ESPANK_SUCCESS ||
 	    spank_get_item(sp, S_JOB_GID, &group) != ESPANK_SUCCESS)
 		return;
+	ddp_drain_init();
 	if (ddp_gate_make(&gate, &err))	/* the tasks will say so */
 		slurm_error(DDP_MSG "%s", err.text);
 }
@@ -349,6 +350,30 @@ static int wait_killable(int ms, struct ddp_gate_answer *out,
 	(void)sigaction(SIGTERM, &old, NULL);
 	(void)prctl(PR_SET_NAME, name);
 	return rc;
+}
+
+/* As a program would: the agent reads it when the task has ended. */
+int ddp_agent_why(uint32_t rank, const char *text)
+{
+	char path[DDP_GATE_DIR_MAX + 24], dir[DDP_GATE_DIR_MAX];
+	int fd;
+
+	if (gate.file < 0)
+		return -1;
+	ddp_gate_get_dir(&gate, dir);
+	if (!dir[0])
+		return -1;
+	snprintf(path, sizeof(path), "%s/%" PRIu32 ".json", dir, rank);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		  0600);
+	if (fd < 0)
+		return -1;
+	dprintf(fd, "{\"message\": \"");
+	for (const char *p = text; *p; p++)
+		dprintf(fd, *p == '"' || *p == '\\' ? "\\%c" : "%c",
+			(unsigned char)*p < 32 ? ' ' : *p);
+	dprintf(fd, "\"}");
+	return close(fd);
 }
 
 int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,

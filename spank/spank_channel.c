@@ -34,17 +34,39 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool over;		/* no more will be said */
+	bool heard;		/* it has heard of srun's end */
 	bool ended;		/* "end" was */
 	int code;		/* its value */
 	bool quitting;
 } ch = { .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
 	 .changed = PTHREAD_COND_INITIALIZER };
 
+/* What setlocale(3) would look at, without its files and locks. */
+static bool is_utf8(void)
+{
+	static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+
+	for (unsigned i = 0; i < 3; i++) {
+		const char *value = getenv(names[i]);
+
+		if (value && value[0])
+			return strcasestr(value, "UTF-8") ||
+				strcasestr(value, "utf8");
+	}
+	return false;
+}
+
+/* A program's message may hold any character; a terminal that knows bytes
+ * only would take some of theirs for commands. */
 static void say(const char *text)
 {
 	char line[DDP_CTL_LINE + 16];
 	int n = snprintf(line, sizeof(line), DDP_MSG "%s\n", text);
 
+	if (n > 0 && !is_utf8())
+		for (char *p = line; *p; p++)
+			if ((unsigned char)*p > 126)
+				*p = '?';
 	if (n > 0)	/* at once, or lines of others come between */
 		(void)!write(STDERR_FILENO, line, (size_t)n);
 }
@@ -54,6 +76,14 @@ static void set_end(int code)
 	pthread_mutex_lock(&ch.lock);
 	ch.ended = true;
 	ch.code = code;
+	pthread_cond_broadcast(&ch.changed);
+	pthread_mutex_unlock(&ch.lock);
+}
+
+static void set_heard(void)
+{
+	pthread_mutex_lock(&ch.lock);
+	ch.heard = true;
 	pthread_cond_broadcast(&ch.changed);
 	pthread_mutex_unlock(&ch.lock);
 }
@@ -81,6 +111,8 @@ static void take_line(const char *line)
 
 	if (!strncmp(line, "say ", 4))
 		say(line + 4);
+	else if (!strcmp(line, "wait 0"))
+		set_heard();
 	else if (!strcmp(line, "end -1"))
 		set_end(-1);
 	else if (!strncmp(line, "end ", 4) &&
@@ -135,7 +167,7 @@ int ddp_channel_start(int fd, uint32_t grace_ms, struct ddp_err *err)
 	ch.fd = fd;
 	ch.srun = getpid();
 	ch.grace_ms = grace_ms;
-	ch.over = ch.ended = false;
+	ch.over = ch.ended = ch.heard = false;
 	sigfillset(&all);	/* srun's signals are srun's */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&thread, NULL, listen_to_controller, NULL);
@@ -149,24 +181,37 @@ int ddp_channel_start(int fd, uint32_t grace_ms, struct ddp_err *err)
 	return 0;
 }
 
+/* Until this is so, or all is said, or the time is over. */
+static void wait_for(const bool *what, int64_t ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ms / 1000 + 1;
+	while (!*what && !ch.ended && !ch.over &&
+	       !pthread_cond_clockwait(&ch.changed, &ch.lock,
+				       CLOCK_MONOTONIC, &until))
+		;
+}
+
 /* Until the controller has answered, or is gone; bounded. Returns the code,
  * or -1 for srun's own. */
 static int wait_for_end(int status)
 {
-	struct timespec until;
-	int64_t ms = ANSWER_MS + (int64_t)ch.grace_ms;
 	int code = -1;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000 + 1;
 	pthread_mutex_lock(&ch.lock);
-	while (!ch.ended && !ch.over &&
-	       !pthread_cond_clockwait(&ch.changed, &ch.lock,
-				       CLOCK_MONOTONIC, &until))
-		;
+	/* Ranks that are being ended have their grace; one that does not even
+	 * hear is not waited for so long. */
+	wait_for(&ch.heard, ANSWER_MS);
+	if (ch.heard)
+		wait_for(&ch.ended, ANSWER_MS + (int64_t)ch.grace_ms);
+	if (!ch.ended && !ch.over)
+		say("error: ddp-controller does not answer (stopped, or its "
+		    "host is too busy); its agents end the step");
 	if (ch.ended)
 		code = ch.code;
-	else if (status && ch.over)	/* died: it was not the program */
+	else if (status)	/* dead or deaf: it was not the program */
 		code = DDP_EXIT_MACHINE;
 	pthread_mutex_unlock(&ch.lock);
 	return code;

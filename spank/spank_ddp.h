@@ -152,11 +152,14 @@ void ddp_agent_exited(spank_t sp);
 void ddp_agent_clear(void);
 /* spank_drain.c: wait, bounded, until what tasks have printed has left. */
 void ddp_drain(void);
+/* In slurmstepd itself, before it. */
+void ddp_drain_init(void);
 /*
  * A task: wait for the whole step, if srun has a controller. Returns 0 and
  * the answer (state DDP_GATE_WAIT: no controller), or -1 with *err; free
  * out->text. Takes the key out of the environment.
  */
+int ddp_agent_why(uint32_t rank, const char *text);
 int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
 		   struct ddp_err *err);
 

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "core/ddp_control.h"
 #include "core/ddp_errfile.h"
 #include "core/ddp_task.h"
 #include "spank/spank_ddp.h"
@@ -34,6 +35,7 @@ struct facts {
 static void __attribute__((noreturn)) refuse(const struct facts *f,
 					     const struct ddp_err *err)
 {
+	(void)ddp_agent_why(f->shown, err->text);
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": %s\n",
 		f->name, f->shown, err->text);
 	_exit(1);
@@ -283,6 +285,30 @@ static void unset_reduce(spank_t sp)
 		(void)spank_unsetenv(sp, DDP_REDUCE_ENV);
 }
 
+/*
+ * With a controller: what is wrong with this node is said before the step
+ * may start, so that no program starts anywhere. The controller says it then,
+ * once; it has the text from the agent.
+ */
+static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
+{
+	char *text = malloc(DDP_PLAN_MAX), probe[2];
+	struct ddp_err err;
+
+	if (text && spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) !=
+	    ESPANK_ENV_NOEXIST &&
+	    spank_getenv(sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX) ==
+	    ESPANK_SUCCESS && !ddp_plan_parse(&t->plan, text, &err) &&
+	    t->plan.mode == DDP_MODE_FULL && !t->plan.het &&
+	    (check_plan(f, &t->plan, &err) || ddp_task_check(t, &err))) {
+		if (ddp_agent_why(f->shown, err.text))
+			refuse(f, &err);
+		_exit(1);
+	}
+	free(text);
+	ddp_plan_clear(&t->plan);
+}
+
 /* With a controller: until the whole step may start; else at once. */
 static void wait_for_start(spank_t sp, const struct facts *f,
 			   struct ddp_gate_answer *answer)
@@ -307,8 +333,10 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 
 	memset(&f, 0, sizeof(f));
 	rc = get_facts(sp, &f, &err);
-	if (!rc)
+	if (!rc) {
+		check_early(sp, &f, t);
 		wait_for_start(sp, &f, &answer);
+	}
 	text = answer.text;
 	if (!text || !text[0]) {
 		free(text);

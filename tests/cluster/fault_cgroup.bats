@@ -25,7 +25,7 @@ teardown_file() { launch_down; }
 setup()
 {
 	fault_setup
-	HOW+=("=clean")
+	HOW+=("=clean") COUNTED=
 }
 
 

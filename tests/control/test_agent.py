@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp-agent alone, between a controller and a slurmstepd that are played."""
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -395,6 +397,64 @@ class Abort(Case):
         c.next(h.BYE)
         self.gone(s, c)
 
+    def test_no_environment(self):
+        """Daemons that only their parents know, and who have none soon."""
+        for ends in ("sleep 0.1; exit 1", "nap 0.2; nap 0.2; nap 60"):
+            s, c = self.started(
+                f"trap '{ends}' TERM; env -i setsid /bin/sleep 61.5 & "
+                "echo $! >d.$RANK; nap 60 & wait; nap 60", tasks=2)
+            pids = [int(until(lambda r=r: self.content(s, f"d.{r}")))
+                    for r in range(2)]
+            until(lambda: all(h.state(p) for p in pids))
+            time.sleep(0.1)
+            c.abort(grace=400)
+            m = c.next(h.EXIT, h.GONE, limit=5)
+            while m.type != h.GONE:
+                m = c.next(h.EXIT, h.GONE, limit=5)
+            self.assertEqual([p for p in pids if alive(p)], [])
+            s.close()
+
+    @staticmethod
+    def content(s, name):
+        try:
+            with open(os.path.join(s.dir, name)) as f:
+                return f.read().strip()
+        except OSError:
+            return ""
+
+    @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+    def test_main_thread_has_ended(self):
+        """A zombie for who looks at it, and yet it runs."""
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o755)
+            with open(f"{d}/z.c", "w") as f:
+                f.write("#include <pthread.h>\n#include <unistd.h>\n"
+                        "static void *t(void *p) { sleep(62); return p; }\n"
+                        "int main(void) { pthread_t x; setsid(); "
+                        "pthread_create(&x, 0, t, 0); pthread_exit(0); }\n")
+            subprocess.run(["cc", "-pthread", "-o", f"{d}/z", f"{d}/z.c"],
+                           check=True)
+            s, c = self.started(f"({d}/z & echo $! >d.$RANK); exec nap 60",
+                                tasks=1)
+            pid = int(until(lambda: self.content(s, "d.0")))
+            until(lambda: h.state(pid) == "Z")
+            c.abort(grace=0)
+            m = c.next(h.EXIT, h.GONE, limit=5)
+            while m.type != h.GONE:
+                m = c.next(h.EXIT, h.GONE, limit=5)
+            self.assertTrue(until(lambda: not os.path.exists(
+                f"/proc/{pid}/task/{pid}") or not alive(pid), 2))
+
+    @unittest.skipUnless(h.UID and shutil.which("unshare"), "needs root")
+    def test_number_of_a_group_used_again(self):
+        """A stranger has got the pid, and so the group, of a rank that had
+        ended: not touched. In a pid namespace: numbers can be chosen."""
+        p = subprocess.run(
+            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable,
+             __file__, "Reuse.check"], capture_output=True, text=True,
+            timeout=60, env={**os.environ, "DDP_REUSE": "1"})
+        self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+
     def test_epilog(self):
         """A TaskEpilog looks like a process of the step, and is not."""
         s, c = self.started("[ $RANK = 1 ] && exit 1; exec nap 60",
@@ -695,6 +755,30 @@ class Port(Case):
         self.assertEqual(m.kind, h.PORT_STOLEN)
         m = c.next(h.EXIT)
         self.assertEqual(m.rank, 0)
+
+
+class Reuse(Case):
+    """Run by test_number_of_a_group_used_again."""
+
+    def check(self):
+        s, c = self.started("[ $RANK = 0 ] && exec /bin/true; "
+                            "exec setsid nap 60", tasks=2)
+        c.next(h.EXIT)
+        first = s.pids[0]
+        self.assertTrue(until(lambda: not h.state(first)))
+        time.sleep(0.1)
+        with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+            f.write(str(first - 1))
+        p = subprocess.Popen(["/bin/sleep", "63"], user=h.UID, group=h.UID,
+                             extra_groups=[], start_new_session=True, env={})
+        self.addCleanup(p.wait)
+        self.addCleanup(p.kill)
+        self.assertEqual(p.pid, first)
+        c.abort(grace=0)
+        m = c.next(h.EXIT, h.GONE)
+        while m.type != h.GONE:
+            m = c.next(h.EXIT, h.GONE)
+        self.assertIsNone(p.poll())
 
 
 class Cost(Case):

@@ -7,8 +7,10 @@ DDP_CONTROLLER is the program to test. Exit code 77: it is not set.
 import json
 import os
 import re
+import resource
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -476,6 +478,84 @@ class Failure(Case):
         code, said, _ = step.exit(137)
         self.assertEqual((code, said), (-1, []))
 
+    def test_a_signal_to_all_may_take_its_time(self):
+        """Ctrl-C: Python raises KeyboardInterrupt, each rank at its pace;
+        and Slurm sends SIGKILL to who is too slow."""
+        for last in (2, 9):
+            step = self.step(launcher=self.launcher("running"))
+            a, b = step.start()
+            for x, rank, status in ((a, 0, 2), (b, 2, 2), (a, 1, 2),
+                                    (b, 3, last)):
+                x.exit(rank, status)
+                time.sleep(0.25)
+            for x in (a, b):
+                x.bye()
+            code, said, _ = step.exit(130)
+            self.assertEqual((code, said), (-1, []))
+
+    def test_a_signal_to_one_rank_is_its_failure(self):
+        for sig, least, most in ((9, 0, 0.3), (15, 0.4, 1.2)):
+            step = self.step(launcher=self.launcher("running"))
+            a, b = step.start()
+            start = time.monotonic()
+            a.exit(0, sig)
+            b.abort()
+            took = time.monotonic() - start
+            self.assertTrue(least <= took < most, (sig, took))
+            b.obey()
+            a.abort()
+            a.exit(1, 15, AFTER_ABORT)
+            a.gone(1)
+            a.bye()
+            code, said, _ = step.exit(1)
+            self.assertEqual(code, 128 + sig)
+            self.assertIn("rank 0 on node n1 failed first", said[0])
+
+    def test_peers_that_fail_end_the_wait(self):
+        step = self.step(launcher=self.launcher("running"))
+        a, b = step.start()
+        start = time.monotonic()
+        a.exit(0, 15)
+        time.sleep(0.05)
+        b.exit(2, exited(1))
+        b.abort()
+        self.assertLess(time.monotonic() - start, 0.4)
+
+    def test_cancelled_after_some_had_ended(self):
+        for status in (9, 2):
+            step = self.step(launcher=self.launcher("running"))
+            a, b = step.start()
+            a.exit(1, 0)
+            time.sleep(0.1)
+            a.exit(0, status)
+            a.bye()
+            b.exit(2, status)
+            b.exit(3, status)
+            b.bye()
+            code, said, _ = step.exit(137)
+            self.assertEqual((code, said), (-1, []))
+
+    def test_slurms_kill_before_the_grace_is_over(self):
+        step = self.step(grace=5000)
+        a, b = step.start()
+        b.exit(3, exited(7))
+        for x in (a, b):
+            x.abort()
+        a.obey(9)
+        b.exit(2, 9, AFTER_ABORT)
+        b.gone(1)
+        b.bye()
+        _, said, _ = step.exit(143)
+        self.assertRegex(said[1], r"\(3 by SIGKILL\), all gone")
+
+    def test_exit_with_the_configuration(self):
+        """srun ends before its controller has read all."""
+        for _ in range(5):
+            step = self.step(launcher=self.launcher("cancelled"))
+            code, _, took = step.exit(1, timeout=5)
+            self.assertEqual(code, -1)
+            self.assertLess(took, 2.5)
+
     def test_slurm_does_not_answer(self):
         step = self.step(launcher=self.launcher("running", 20))
         a, b = step.start()
@@ -791,6 +871,46 @@ class Loss(Case):
         self.assertEqual(step.exit(143)[:2], (-1, []))
 
 
+class Stopped(Case):
+    def test_stood_still(self):
+        """The controller is stopped, the agents give it up: their nodes are
+        not to blame."""
+        step = self.step(node=1000, launcher=self.launcher("running"))
+        a, b = step.start()
+        for _ in range(4):
+            for x in (a, b):
+                x.ping()
+            time.sleep(0.2)
+        os.kill(step.pid, signal.SIGSTOP)
+        for _ in range(6):
+            for x in (a, b):
+                x.ping()
+            time.sleep(0.25)
+        for x in (a, b):
+            x.close()
+        time.sleep(0.5)
+        os.kill(step.pid, signal.SIGCONT)
+        code, said, _ = step.exit(143)
+        self.assertEqual(code, 75)
+        self.assertRegex(said[0], r"^say ddp-controller stood still for "
+                         r"\d\.\d s or more")
+        self.assertFalse(any("did not answer" in s for s in said), said)
+
+    def test_a_node_that_closes_is_still_lost(self):
+        step = self.step(node=1000, launcher=self.launcher("running"))
+        a, b = step.start()
+        for _ in range(8):
+            for x in (a, b):
+                x.ping()
+            time.sleep(0.2)
+        a.close()
+        b.abort()
+        b.obey()
+        code, said, _ = step.exit(143)
+        self.assertEqual(code, 75)
+        self.assertIn("node n1 was lost first", said[0])
+
+
 class Report(Case):
     def fail_one(self, step):
         a, b = step.start()
@@ -839,8 +959,66 @@ class Report(Case):
         code, said, _ = self.fail_one(
             self.step(report=self.dir.name + "/none/report"))
         self.assertEqual(code, 7)
-        self.assertIn("warning: no report in ", said[-1])
-        self.assertIn("No such file", said[-1])
+        # At once, and only once.
+        self.assertIn("warning: no report in ", said[0])
+        self.assertIn("No such file", said[0])
+        self.assertEqual([s for s in said[1:] if "no report" in s], [])
+
+    def test_folder_that_comes_later(self):
+        path = self.dir.name + "/later"
+        step = self.step(report=path + "/report")
+        agents = step.start()
+        os.mkdir(path)
+        for a in agents:
+            a.finish()
+        code, said, _ = step.exit(0)
+        self.assertEqual((code, len(said)), (-1, 1))
+        self.assertTrue(os.path.exists(path + "/report"))
+
+    def test_no_regular_file(self):
+        """A device, a pipe, a socket are not replaced by a file."""
+        fifo, long = self.dir.name + "/fifo", self.dir.name + "/" + 250 * "x"
+        os.mkfifo(fifo)
+        for path, why in ((fifo, "no regular file"), (long, "too long"),
+                          (self.dir.name, "Is a directory")):
+            code, said, _ = self.fail_one(self.step(report=path))
+            self.assertEqual(code, 7)
+            self.assertIn(why, said[0])
+        self.assertTrue(stat.S_ISFIFO(os.lstat(fifo).st_mode))
+        self.assertEqual(os.listdir(self.dir.name), ["fifo"])
+
+    def test_file_size_limit(self):
+        path = os.path.join(self.dir.name, "report")
+        old = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, old[1]))
+        try:
+            step = self.step(report=path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        code, said, _ = self.fail_one(step)
+        self.assertEqual(code, 7)
+        self.assertIn("File too large", said[-1])
+        self.assertEqual(os.listdir(self.dir.name), [])
+
+    def test_fields(self):
+        path = os.path.join(self.dir.name, "report.json")
+        step = self.step(report=path)
+        a, b = step.start()
+        a.exit(0, 11, message="gr\u00fc\u00df \u2713 \u202e\x1b[31mx")
+        for x in (a, b):
+            x.abort()
+        a.exit(1, 15, AFTER_ABORT)
+        a.gone(1)
+        a.bye()
+        b.obey()
+        _, said, _ = step.exit(1)
+        self.assertIn("say   message: gr\u00fc\u00df \u2713 x", said)
+        with open(path) as f:
+            r = json.load(f)
+        self.assertEqual(r["cause"]["message"], "gr\u00fc\u00df \u2713 x")
+        self.assertIs(r["watched"], True)
+        self.assertRegex(r["end"], r"^\d{4}-\d\d-\d\dT[\d:.]{15}[+-]\d\d:\d\d$")
+        self.assertLess(len(str(r["uptime"])), 14)
 
     def test_full_disk(self):
         where = os.path.join(self.dir.name, "full")
@@ -874,6 +1052,46 @@ class Report(Case):
         self.fail_one(self.step(report=path))
         self.assertEqual(os.stat(victim).st_size, 0)
         self.assertFalse(os.path.islink(path))
+
+
+class Fallback(Case):
+    """--ddp-control=prefer, and a node that does not come."""
+
+    def begun(self, **kw):
+        step = self.step(counts=(1, 1), prefer=1, start=300, port=40123,
+                         given=1, **kw)
+        a = step.agent(0).ready()
+        self.assertEqual(a.plan()[:2], (1, 40123))
+        line = step.line()
+        self.assertIn("not watched", line)
+        self.assertNotIn("prefer or", line)
+        a.bye()
+        return step
+
+    def test_report(self):
+        path = os.path.join(self.dir.name, "report.json")
+        for code, status in ((0, "ok"), (4, "failed")):
+            step = self.begun(report=path)
+            self.assertEqual(step.exit(code)[0], -1)
+            with open(path) as f:
+                r = json.load(f)
+            self.assertEqual((r["status"], r["exit_code"]), (status, code))
+            self.assertIs(r["watched"], False)
+            self.assertEqual(r["master"]["port"], 40123)
+            self.assertEqual([x["status"] for x in r["ranks"]],
+                             ["unwatched"] * 2)
+
+    @unittest.skipUnless(os.access(STATUS, os.X_OK), "ddp-status is not built")
+    def test_status(self):
+        step = self.begun()
+        time.sleep(0.1)
+        out = subprocess.run([STATUS, "77"], capture_output=True, text=True,
+                             timeout=10).stdout
+        self.assertIn("stateless", out)
+        self.assertIn("127.0.0.1:40123", out)
+        self.assertIn("nobody watches", out)
+        self.assertEqual(out.count("unwatched"), 2)
+        step.exit(0)
 
 
 class Status(Case):
@@ -920,6 +1138,52 @@ class Status(Case):
         self.assertEqual(step.wait(2), 0)
         for s in idle:
             s.close()
+
+    @unittest.skipUnless(os.access(STATUS, os.X_OK), "ddp-status is not built")
+    def test_hostile_sockets(self):
+        """Who pretends to be a controller can neither hold us nor hide."""
+        name = "\0slurm-ddp/%d/7%d.0/deadbeefdeadbeef"
+        full, slow = 1 + os.getpid() % 1000, 2000 + os.getpid() % 1000
+        keep = []
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(name % (os.getuid(), full))
+        s.listen(0)
+        for _ in range(4):
+            c = socket.socket(socket.AF_UNIX)
+            c.setblocking(False)
+            c.connect_ex(name % (os.getuid(), full))
+            keep.append(c)
+        start = time.monotonic()
+        out = subprocess.run([STATUS, "7%d" % full], capture_output=True,
+                             text=True, timeout=25)
+        self.assertEqual(out.returncode, 1)
+        self.assertLess(time.monotonic() - start, 5)
+        s.close()
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(name % (os.getuid(), slow))
+        s.listen(1)
+        p = subprocess.Popen([STATUS, "7%d" % slow], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+        c = s.accept()[0]
+        start = time.monotonic()
+        while p.poll() is None and time.monotonic() < start + 25:
+            try:
+                c.send(b" ")
+            except OSError:
+                pass
+            time.sleep(0.5)
+        self.assertEqual(p.poll(), 1)
+        self.assertIn("gave no answer", p.communicate()[1])
+        for x in (*keep, c, s):
+            x.close()
+
+    @unittest.skipUnless(os.access(STATUS, os.X_OK), "ddp-status is not built")
+    def test_wrong_calls(self):
+        for arg in ("abc", "31_1", "31.x"):
+            out = subprocess.run([STATUS, arg], capture_output=True, text=True,
+                                 timeout=10)
+            self.assertEqual(out.returncode, 2)
+            self.assertIn('"%s" is no JOB' % arg, out.stderr)
 
     @unittest.skipUnless(os.access(STATUS, os.X_OK), "ddp-status is not built")
     def test_program(self):

@@ -218,6 +218,27 @@ START_TEST(early_exit)
 }
 END_TEST
 
+/* srun was killed, its shepherd kills the step, and that is seen first. */
+START_TEST(shepherd)
+{
+	dies(0, SIGKILL, 100 * MS);
+	add(DDP_CAUSE_SRUN, DDP_CAUSE_NONE, DDP_STATUS_UNKNOWN, 150 * MS);
+	ck_assert_int_eq(ev[ddp_cause_pick(ev, nev)].kind, DDP_CAUSE_SRUN);
+	reset();
+	dies(0, SIGSEGV, 100 * MS);
+	add(DDP_CAUSE_SRUN, DDP_CAUSE_NONE, DDP_STATUS_UNKNOWN, 150 * MS);
+	ck_assert_int_eq(ev[ddp_cause_pick(ev, nev)].kind, DDP_CAUSE_SIGNAL);
+	reset();
+	dies(0, SIGKILL, 100 * MS);
+	add(DDP_CAUSE_SRUN, DDP_CAUSE_NONE, DDP_STATUS_UNKNOWN, 1200 * MS);
+	ck_assert_int_eq(ev[ddp_cause_pick(ev, nev)].kind, DDP_CAUSE_SIGNAL);
+	reset();
+	dies(0, SIGKILL, 100 * MS)->flags = DDP_EXIT_OOM;
+	add(DDP_CAUSE_SRUN, DDP_CAUSE_NONE, DDP_STATUS_UNKNOWN, 150 * MS);
+	ck_assert_int_eq(ev[ddp_cause_pick(ev, nev)].kind, DDP_CAUSE_SIGNAL);
+}
+END_TEST
+
 START_TEST(codes)
 {
 	ck_assert_int_eq(ddp_cause_code(exits(0, 255, 1)), 255);
@@ -286,7 +307,7 @@ int main(void)
 		two_within_10_ms, code_1_is_weaker,
 		fault_beside_an_exit, signal_later_is_a_reaction, slow_core,
 		after_abort, sigpipe_is_weak, node_lost, port_stolen,
-		early_exit, codes, suspects, texts };
+		early_exit, shepherd, codes, suspects, texts };
 
 	return check_run("cause", tests, CHECK_COUNT(tests), reset);
 }

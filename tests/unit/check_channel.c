@@ -111,6 +111,46 @@ START_TEST(controller_is_gone)
 }
 END_TEST
 
+/* It is stopped, say: the wait has an end, and says why. */
+START_TEST(controller_is_deaf)
+{
+	start(three);
+	expect("exit 3\n");
+	ck_assert_int_eq(WEXITSTATUS(finish()), 75);
+	ck_assert(strstr(text, "ddp-controller does not answer"));
+}
+END_TEST
+
+START_TEST(heard_and_answered)
+{
+	start(three);
+	expect("exit 3\n");
+	ck_assert(!ddp_io_write_all(channel, "wait 0\nend 9\n"));
+	ck_assert_int_eq(WEXITSTATUS(finish()), 9);
+	ck_assert_str_eq(text, "");
+}
+END_TEST
+
+/* Other characters only where the terminal takes them for such. */
+START_TEST(locales)
+{
+	static const char *const wide[] = { "de_DE.UTF-8", "C.utf8" };
+	static const char *const narrow[] = { "C", "de_DE", "" };
+
+	ck_assert(!unsetenv("LC_ALL") && !unsetenv("LC_CTYPE"));
+	for (unsigned i = 0; i < 5; i++) {
+		ck_assert(!setenv("LANG", i < 2 ? wide[i] : narrow[i - 2], 1));
+		start(three);
+		expect("exit 3\n");
+		ck_assert(!ddp_io_write_all(channel, "say \xe2\x9c\x93 x\nend 7"
+					    "\n"));
+		ck_assert_int_eq(WEXITSTATUS(finish()), 7);
+		ck_assert_str_eq(text, i < 2 ? "ddp: \xe2\x9c\x93 x\n" :
+				 "ddp: ??? x\n");
+	}
+}
+END_TEST
+
 START_TEST(told_to_quit)
 {
 	start(asleep);
@@ -160,7 +200,8 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { code_of_the_cause, no_cause,
-		controller_is_gone, told_to_quit, only_in_srun_itself,
+		controller_is_gone, controller_is_deaf,
+		heard_and_answered, locales, told_to_quit, only_in_srun_itself,
 		garbage_does_no_harm };
 
 	return check_run("channel", tests, CHECK_COUNT(tests), NULL);

@@ -138,9 +138,9 @@ START_TEST(refusals)
 		{ DDP_OPT_ABORT, "Gang", "gang, node, none" },
 		{ DDP_OPT_ABORT, "1", "gang, node, none" },
 		{ DDP_OPT_ABORT_SIGNAL, "", "TERM, INT" },
-		{ DDP_OPT_ABORT_SIGNAL, "STOP", "but STOP" },
-		{ DDP_OPT_ABORT_SIGNAL, "0", "from 1 to 31" },
-		{ DDP_OPT_ABORT_SIGNAL, "32", "from 1 to 31" },
+		{ DDP_OPT_ABORT_SIGNAL, "STOP", "can end a program" },
+		{ DDP_OPT_ABORT_SIGNAL, "0", "its number" },
+		{ DDP_OPT_ABORT_SIGNAL, "32", "its number" },
 		{ DDP_OPT_ABORT_SIGNAL, "term", "TERM" },
 		{ DDP_OPT_GRACE, "", "seconds from 0 to 3600" },
 		{ DDP_OPT_GRACE, "3600.001", "seconds from 0 to 3600" },
@@ -160,6 +160,8 @@ START_TEST(refusals)
 		{ DDP_OPT_CONTROL, "requires", "require, prefer" },
 		{ DDP_OPT_REPORT_FILE, "a\nb", "control characters" },
 		{ DDP_OPT_REPORT_FILE, "a\177", "control characters" },
+		{ DDP_OPT_REPORT_FILE, "a%x", "%j is the job's id" },
+		{ DDP_OPT_REPORT_FILE, "a%", "%j is the job's id" },
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
