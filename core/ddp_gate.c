@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,28 @@ int ddp_gate_send_conf(int sock, const struct ddp_gate_conf *conf)
 	return rc;
 }
 
+struct why_msg {
+	uint32_t kind, local;
+	char text[DDP_GATE_WHY_MAX];
+};
+
+_Static_assert(sizeof(struct why_msg) != sizeof(struct conf_msg) &&
+	       sizeof(struct why_msg) != sizeof(struct ddp_gate_msg),
+	       "messages are told apart by their size");
+
+int ddp_gate_send_why(const struct ddp_gate *g, uint32_t local,
+		      const char *text)
+{
+	struct why_msg m = { DDP_GATE_WHY, local, "" };
+	struct head h;
+
+	if (g->file < 0 || read_head(g, &h) || !h.agent ||
+	    (kill((pid_t)h.agent, 0) && errno == ESRCH))
+		return -1;
+	memcpy(m.text, text, strnlen(text, sizeof(m.text) - 1));
+	return send_data(g->ours, &m, sizeof(m), -1);
+}
+
 /* The descriptors of a message: the first is kept, others are closed. */
 static int take_fd(struct msghdr *msg)
 {
@@ -187,13 +210,20 @@ static int take_fd(struct msghdr *msg)
 }
 
 static void take_message(const char *buf, size_t n, struct ddp_gate_msg *m,
-			 struct ddp_gate_conf *conf)
+			 struct ddp_gate_conf *conf, char *why)
 {
 	memset(m, 0, sizeof(*m));
 	if (n == sizeof(*m)) {
 		memcpy(m, buf, sizeof(*m));
-		if (m->kind == DDP_GATE_CONF)
+		if (m->kind == DDP_GATE_CONF || m->kind == DDP_GATE_WHY)
 			m->kind = 0;
+	} else if (n == sizeof(struct why_msg)) {
+		m->kind = DDP_GATE_WHY;
+		memcpy(&m->local, buf + offsetof(struct why_msg, local),
+		       sizeof(m->local));
+		memcpy(why, buf + offsetof(struct why_msg, text),
+		       DDP_GATE_WHY_MAX);
+		why[DDP_GATE_WHY_MAX - 1] = '\0';
 	} else if (n == sizeof(struct conf_msg)) {
 		memcpy(&m->kind, buf, sizeof(m->kind));
 		memcpy(conf, buf + offsetof(struct conf_msg, conf),
@@ -204,7 +234,8 @@ static void take_message(const char *buf, size_t n, struct ddp_gate_msg *m,
 }
 
 int ddp_gate_recv(int sock, struct ddp_gate_msg *m,
-		  struct ddp_gate_conf *conf, int *pidfd)
+		  struct ddp_gate_conf *conf, char why[DDP_GATE_WHY_MAX],
+		  int *pidfd)
 {
 	char buf[sizeof(struct conf_msg) + 1];
 	union {
@@ -224,7 +255,7 @@ int ddp_gate_recv(int sock, struct ddp_gate_msg *m,
 	if (n <= 0)
 		return n < 0 && errno == EAGAIN ?
 			0 : -1;
-	take_message(buf, (size_t)n, m, conf);
+	take_message(buf, (size_t)n, m, conf, why);
 	return 1;
 }
 

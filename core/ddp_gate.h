@@ -64,8 +64,11 @@ enum ddp_gate_kind {
 	DDP_GATE_CONF = 1,	/* the first message: a ddp_gate_conf */
 	DDP_GATE_TASK,		/* slurmstepd forked a task; with its pidfd */
 	DDP_GATE_HERE,		/* a task waits at the gate */
-	DDP_GATE_EXITED		/* slurmstepd saw a task's end */
+	DDP_GATE_EXITED,	/* slurmstepd saw a task's end */
+	DDP_GATE_WHY		/* a task ends before the start; with a text */
 };
+
+#define DDP_GATE_WHY_MAX 256
 
 struct ddp_gate_msg {
 	uint32_t kind;
@@ -85,14 +88,18 @@ void ddp_gate_started(const struct ddp_gate *g, pid_t agent, int error);
 /* Never blocks; pidfd -1 for none; 0, or -1 where nobody will read it. */
 int ddp_gate_send(int sock, const struct ddp_gate_msg *m, int pidfd);
 int ddp_gate_send_conf(int sock, const struct ddp_gate_conf *conf);
+/* The text is cut at DDP_GATE_WHY_MAX - 1 bytes. -1: or there is no agent. */
+int ddp_gate_send_why(const struct ddp_gate *g, uint32_t local,
+		      const char *text);
 
 /*
- * The agent's side. recv: 1 and a message (*conf is filled for DDP_GATE_CONF;
- * *pidfd is -1 or the caller's to close; kind 0 is for nobody), 0 if there is
+ * The agent's side. recv: 1 and a message (*conf is filled for DDP_GATE_CONF,
+ * why for DDP_GATE_WHY; *pidfd is -1 or the caller's to close; kind 0 is for nobody), 0 if there is
  * none now, -1 at the end of the stream.
  */
 int ddp_gate_recv(int sock, struct ddp_gate_msg *m,
-		  struct ddp_gate_conf *conf, int *pidfd);
+		  struct ddp_gate_conf *conf, char why[DDP_GATE_WHY_MAX],
+		  int *pidfd);
 /* A directory for error files; said before the answer. */
 void ddp_gate_dir(const struct ddp_gate *g, const char *dir);
 /* Its name as the gate has it, the user's text; "" if there is none. */

@@ -52,6 +52,7 @@ struct agent_task {
 	uint64_t start;		/* see ddp_proc_stat; 0 if not seen alive */
 	uint32_t status;
 	uint64_t when_us;
+	char *why;		/* it ends before the start: said itself */
 	char *cgmem;		/* see ddp_cgmem.h; NULL if not known */
 	uint64_t kills;
 };
@@ -206,6 +207,8 @@ void agent_task_orphans(struct agent *a);
 /* Before the programs start. */
 void agent_task_opened(struct agent *a);
 void agent_task_tell(struct agent *a);
+/* The task will end, and this is why. */
+void agent_task_why(struct agent *a, uint32_t local, const char *why);
 /* Look who has a handler for SIGTERM, and which groups the tasks are in; with
  * every PING. */
 void agent_task_sample(struct agent *a);

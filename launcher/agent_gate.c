@@ -67,17 +67,20 @@ void agent_gate_drain(struct agent *a)
 {
 	struct ddp_gate_conf conf;
 	struct ddp_gate_msg m;
+	char why[DDP_GATE_WHY_MAX];
 	int pidfd, rc;
 
 	if (!a->gate_event)
 		return;
 	/* No more at once than a node's tasks can have to say. */
 	for (unsigned i = 0; i < 3 * DDP_WIRE_TASKS; i++) {
-		rc = ddp_gate_recv(a->gate.agents, &m, &conf, &pidfd);
+		rc = ddp_gate_recv(a->gate.agents, &m, &conf, why, &pidfd);
 		if (rc <= 0)
 			break;
 		if (m.kind == DDP_GATE_CONF && !a->have_conf)
 			a->conf = conf;
+		if (m.kind == DDP_GATE_WHY && a->tasks && m.local < a->ntasks)
+			agent_task_why(a, m.local, why);
 		take(a, &m, pidfd);
 	}
 	if (rc >= 0)

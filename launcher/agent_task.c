@@ -49,6 +49,7 @@ void agent_task_free(struct agent *a)
 		if (a->tasks[i].pidfd >= 0)
 			close(a->tasks[i].pidfd);
 		free(a->tasks[i].cgmem);
+		free(a->tasks[i].why);
 	}
 	free(a->tasks);
 	free(a->groups.v);
@@ -77,7 +78,10 @@ static void send_exit(struct agent_task *t)
 	m.u.exit.status = t->status;
 	m.u.exit.when_us = t->when_us;
 	m.u.exit.flags = t->flags;
-	if (t->status)
+	if (t->why)
+		(void)ddp_text_copy(m.u.exit.text, sizeof(m.u.exit.text),
+				    t->why);
+	else if (t->status)
 		agent_dir_message(t->a, t->rank, m.u.exit.text,
 				  sizeof(m.u.exit.text));
 	agent_link_send(t->a, &m);
@@ -123,6 +127,12 @@ void agent_task_tell(struct agent *a)
 	for (uint32_t i = 0; i < a->ntasks; i++)
 		if (a->tasks[i].life == TASK_ENDED && !a->tasks[i].told)
 			send_exit(&a->tasks[i]);
+}
+
+void agent_task_why(struct agent *a, uint32_t local, const char *why)
+{
+	if (!a->opened && !a->tasks[local].why)
+		a->tasks[local].why = strdup(why);
 }
 
 uint64_t agent_now_ticks(void)
@@ -269,6 +279,9 @@ static void on_pidfd(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	/* Its last word may be waiting there. */
+	if (!a->opened)
+		agent_gate_drain(a);
 	if (t->life != TASK_LIVE)
 		return;
 	set_when(t);

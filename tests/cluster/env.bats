@@ -291,9 +291,12 @@ ranks()
 	says "ddp: error: node ${NODE[0]}, rank 0: --ddp-iface=bad0: no such" \
 		"ddp: error: node ${NODE[1]}, rank 1: --ddp-iface=bad0: no such"
 	[[ ! -e ran ]]
-	# In full mode the first one may end the other before it can speak.
+	# In full mode it is known before the start, and told once.
 	fails in_cluster srun -N2 -n2 --ddp-launch --ddp-iface=bad0 touch ran
-	says "--ddp-iface=bad0: no such" "failed first: exited with code 1"
+	same 75 "$status"
+	says "ddp: the launch failed: a task on node" \
+		"before its program was started: --ddp-iface=bad0: no such"
+	same 1 "$(grep -c bad0 <<<"$stderr")"
 	[[ ! -e ran ]]
 }
 

@@ -138,6 +138,33 @@ machine_failed()
 	clean
 }
 
+@test "SIGINT twice: Python takes it as an exception, each rank at its pace" {
+	cat >ki.py <<-'X'
+		import os, sys, time
+		open(sys.argv[1] + "/py." + os.environ["RANK"], "w").close()
+		try:
+		    time.sleep(60)
+		except KeyboardInterrupt:
+		    time.sleep(0.06 * int(os.environ["RANK"]))
+		    raise
+	X
+	for pause in 0.3 0.7; do
+		rm -f ranks/py.*
+		PROG=$PYTHON start_step "$DIR/ki.py" "$DIR/ranks"
+		wait_until 15 all_python
+		kill -INT "$SRUN"
+		sleep "$pause"
+		kill -INT "$SRUN"
+		finish_step 12
+		says_not "failed first"
+		same cancelled "$(report status)"
+		((status)) || { told; return 1; }
+		clean
+	done
+}
+
+all_python() { (($(find ranks -name 'py.*' | wc -l) == 4)); }
+
 @test "SIGKILL to srun: all ranks end, and the report says why" {
 	running '*:ignore=15,join,sleep'
 	kill -KILL "$SRUN"

@@ -51,6 +51,17 @@ teardown()
 	same "" "$(ls ranks)"
 }
 
+@test "an interface that is not there: no program starts, and it is said once" {
+	OPTS=(--ddp-iface=none-such)
+	ends 75 10 '*:join,sleep'
+	says "the launch failed"
+	says "--ddp-iface=none-such: no such interface on this node"
+	same 1 "$(grep -c none-such <<<"$stderr")"
+	same "" "$(ls ranks)"
+	same launch-failed "$(report status)"
+	clean
+}
+
 @test "an agent is killed at the barrier" {
 	kill -STOP "$(cluster_pid "slurmd-${NODE[1]}")"
 	start_step '*:join,sleep'

@@ -570,9 +570,16 @@ class Abort(Case):
 
 
 class Lost(Case):
+    def stubborn(self):
+        """Two ranks that ignore SIGTERM, once they do."""
+        s, c = self.started("trap '' TERM; : >up.$RANK; "
+                            "while :; do nap 1; done", welcome={"grace": 300})
+        self.assertTrue(until(lambda: all(
+            os.path.exists(f"{s.dir}/up.{r}") for r in range(2))))
+        return s, c
+
     def test_controller_closes(self):
-        s, c = self.started("trap '' TERM; while :; do nap 1; done",
-                            welcome={"grace": 300})
+        s, c = self.stubborn()
         t = time.monotonic()
         c.close()
         self.gone(s)
@@ -596,8 +603,7 @@ class Lost(Case):
         self.gone(s, limit=2)
 
     def test_stepd_killed(self):
-        s, c = self.started("trap '' TERM; while :; do nap 1; done",
-                            welcome={"grace": 300})
+        s, c = self.stubborn()
         s.proc.kill()
         m = c.next(h.NOTE)
         self.assertEqual(m.kind, h.STEPD_DIED)

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 static struct ddp_gate g;
+static char why[DDP_GATE_WHY_MAX];
 static struct ddp_gate_answer ans;
 static struct ddp_err err;
 
@@ -93,6 +94,35 @@ START_TEST(no_gate)
 }
 END_TEST
 
+START_TEST(last_words)
+{
+	struct ddp_gate_conf conf;
+	struct ddp_gate_msg m;
+	char long_text[2 * DDP_GATE_WHY_MAX];
+	int fd;
+
+	/* Nobody would tell it. */
+	ck_assert(ddp_gate_send_why(&g, 3, "no eth9"));
+	ddp_gate_started(&g, getpid(), 0);
+	ck_assert(!ddp_gate_send_why(&g, 3, "no eth9"));
+	memset(long_text, 'x', sizeof(long_text) - 1);
+	long_text[sizeof(long_text) - 1] = '\0';
+	ck_assert(!ddp_gate_send_why(&g, 4, long_text));
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why, &fd), 1);
+	ck_assert_uint_eq(m.kind, DDP_GATE_WHY);
+	ck_assert_uint_eq(m.local, 3);
+	ck_assert_str_eq(why, "no eth9");
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why, &fd), 1);
+	ck_assert_uint_eq(m.local, 4);
+	ck_assert_uint_eq(strlen(why), DDP_GATE_WHY_MAX - 1);
+	/* The kind alone is none. */
+	m = (struct ddp_gate_msg){ .kind = DDP_GATE_WHY };
+	ck_assert(!ddp_gate_send(g.ours, &m, -1));
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why, &fd), 1);
+	ck_assert_uint_eq(m.kind, 0);
+}
+END_TEST
+
 START_TEST(conf_and_tasks)
 {
 	struct ddp_gate_conf in, out;
@@ -114,11 +144,13 @@ START_TEST(conf_and_tasks)
 	close(fd);
 	t.kind = DDP_GATE_HERE;
 	ck_assert(!ddp_gate_send(g.ours, &t, -1));
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, &got), 1);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, why,
+					       &got), 1);
 	ck_assert_uint_eq(m.kind, DDP_GATE_CONF);
 	ck_assert_mem_eq(&in, &out, sizeof(in));
 	ck_assert_int_eq(got, -1);
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, &got), 1);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, why,
+					       &got), 1);
 	ck_assert_uint_eq(m.kind, DDP_GATE_TASK);
 	ck_assert_uint_eq(m.rank, 7);
 	ck_assert_int_ge(got, 0);
@@ -128,13 +160,16 @@ START_TEST(conf_and_tasks)
 	end(pid);
 	ck_assert_int_eq(poll(&p, 1, 1000), 1);
 	close(got);
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, &got), 1);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, why,
+					       &got), 1);
 	ck_assert_uint_eq(m.kind, DDP_GATE_HERE);
 	ck_assert_int_eq(got, -1);
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, &got), 0);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, why,
+					       &got), 0);
 	close(g.ours);
 	g.ours = -1;
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, &got), -1);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &out, why,
+					       &got), -1);
 }
 END_TEST
 
@@ -182,12 +217,14 @@ START_TEST(strange)
 
 	for (unsigned i = 0; i < CHECK_COUNT(sizes); i++) {
 		send_raw(sizes[i], 0);
-		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, &fd), 1);
+		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why,
+					       &fd), 1);
 		ck_assert_uint_eq(m.kind, 0);
 	}
 	for (unsigned n = 1; n <= 8; n++) {
 		send_raw(sizeof(m), n);
-		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, &fd), 1);
+		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why,
+					       &fd), 1);
 		ck_assert_int_ge(fd, 0);
 		close(fd);
 		ck_assert_int_eq(open_fds(), before);
@@ -195,7 +232,8 @@ START_TEST(strange)
 	/* A configuration without its contents is none. */
 	m.kind = DDP_GATE_CONF;
 	ck_assert(!ddp_gate_send(g.ours, &m, -1));
-	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, &fd), 1);
+	ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why,
+					       &fd), 1);
 	ck_assert_uint_eq(m.kind, 0);
 }
 END_TEST
@@ -217,7 +255,8 @@ START_TEST(many_tasks)
 			      m.local);
 	}
 	for (uint32_t i = 0; i < 2 * n; i++) {
-		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, &fd), 1);
+		ck_assert_int_eq(ddp_gate_recv(g.agents, &m, &conf, why,
+					       &fd), 1);
 		ck_assert_uint_eq(m.local, i / 2);
 		if (fd >= 0)
 			close(fd);
@@ -448,7 +487,8 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = { made, no_gate, conf_and_tasks, strange,
+	const TTest *const tests[] = { made, no_gate, conf_and_tasks,
+		last_words, strange,
 		many_tasks, send_to_nobody, opened, refused_and_stateless,
 		agent_died, time_limit, no_agent, answer_first,
 		file_is_sealed, garbage, dir_too_long };
