@@ -141,6 +141,7 @@ struct agent {
 	uint64_t oldest;	/* slurmstepd's start: no process of the step
 				 * is older */
 	uint64_t first_end;	/* of a task, as ddp_proc_stat.start; 0 */
+	uint64_t walk_from, walk_to;	/* the last agent_step_list() */
 	struct agent_pids groups, sessions;	/* of the tasks */
 	uint8_t end_signal;	/* without a controller */
 	uint32_t end_grace_ms;

@@ -109,6 +109,7 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	agent_task_poll(a);
 	if (a->abort.state == ABORT_GRACE)
 		(void)agent_step_list(a, &a->abort.seen);
 }
@@ -236,6 +237,7 @@ static void sweep(struct agent *a)
 		b->state = ABORT_SWEEP;
 		b->give_up_us = now + SWEEP_US;
 		b->round = b->quiet = 0;
+		agent_task_poll(a);
 		if (count_live(a, true))
 			(void)agent_step_list(a, &b->seen);
 	}

@@ -199,6 +199,7 @@ int agent_step_list(struct agent *a, struct agent_procs *list)
 		return 0;
 	}
 	agent_task_groups(a);
+	a->walk_from = agent_now_ticks();
 	/* Into a list of its own: the old one is looked at meanwhile. */
 	if (ddp_proc_walk(w.uid, visit, &w) < 0) {
 		free(now.v);
@@ -207,6 +208,7 @@ int agent_step_list(struct agent *a, struct agent_procs *list)
 	if (now.n)
 		qsort(now.v, now.n, sizeof(*now.v), by_pid);
 	add_children(&now);
+	a->walk_to = agent_now_ticks();
 	free(list->v);
 	*list = now;
 	return 0;

@@ -230,13 +230,22 @@ static void ended(struct agent_task *t)
 	agent_check(a);
 }
 
+/* When a task ended that is seen to have ended now: perhaps while all
+ * processes were looked at. */
+static uint64_t end_ticks(const struct agent *a)
+{
+	uint64_t now = agent_now_ticks();
+
+	return a->walk_to && now <= a->walk_to + 1 ? a->walk_from : now;
+}
+
 static void set_when(struct agent_task *t)
 {
 	if (t->when_us)
 		return;
 	t->when_us = agent_now_us();
 	if (!t->a->first_end)
-		t->a->first_end = agent_now_ticks();
+		t->a->first_end = end_ticks(t->a);
 	if (t->a->abort.state != ABORT_NO)
 		t->flags |= DDP_EXIT_AFTER_ABORT;
 	if (!t->a->opened)
