@@ -350,7 +350,7 @@ no_agents()
 
 @test "names of report files that are none" {
 	last_job
-	for text in $'a\nb' $'\e[31m' "$BIG"; do
+	for text in $'a\nb' $'\e[31m' "$BIG" a%n a%; do
 		fails as_nobody srun --ddp-launch "--ddp-report-file=$text" \
 			touch ran
 		says "ddp: error: --ddp-report-file: "
@@ -359,9 +359,9 @@ no_agents()
 		says "variable SLURM_DDP_REPORT_FILE: --ddp-report-file"
 	done
 	no_job
-	# What looks like a format is a name; a place that is none costs the
-	# report, not the step.
-	launch_as_nobody -n1 --ddp-launch "--ddp-report-file=$DIR/%s%n%d" true
+	# No format but %j and %s; a place that is none costs the report, not the
+	# step.
+	launch_as_nobody -n1 --ddp-launch "--ddp-report-file=$DIR/%s%%n%%d" true
 	[[ -s $DIR/0%n%d ]]
 	for text in "$DIR" /proc/self/x "$DIR/no/x" /dev/full; do
 		launch_as_nobody -n1 --ddp-launch "--ddp-report-file=$text" true
@@ -371,6 +371,22 @@ no_agents()
 	run -0 --separate-stderr as_nobody srun -n1 --ddp-launch \
 		"--ddp-report-file=$DIR/link" true
 	[[ ! -e $DIR/target ]]
+	# Root could replace a device.
+	mknod "$DIR/null" c 1 3
+	launch -n1 --ddp-launch "--ddp-report-file=$DIR/null" true
+	says "no report in $DIR/null: what is there is no regular file"
+	[[ -c $DIR/null ]]
+	rm "$DIR/null"
+	# Nor may a file grow: the cause is told all the same.
+	run as_nobody bash -c 'set -o pipefail
+		(ulimit -f 0; exec srun -n1 --ddp-launch \
+			"--ddp-report-file=$0" sh -c "exit 3") 2>&1 | cat
+		' "$DIR/limit"
+	echo "$output"
+	same 3 "$status"
+	[[ $output == *"no report in $DIR/limit: File too large"* ]]
+	[[ $output == *"exited with code 3"* ]]
+	same "" "$(find "$DIR" -maxdepth 1 -name 'limit*')"
 }
 
 @test "a plan in the environment of sbatch: the script runs all the same" {
