@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,9 @@
 /* How often to look: soon at first, as long as a program may take. */
 #define LOOK_MIN_MS 10
 #define LOOK_MAX_MS 30000
+/* A port that is in use by nobody who listens is tried so often again. */
+#define AGAIN 10
+#define AGAIN_MS 10
 #define LOOK_END_US 600000000U
 
 enum owner { OWNER_UNKNOWN, OWNER_STEP, OWNER_OTHER };
@@ -75,6 +79,23 @@ static int bind_range(uint16_t lo, uint16_t hi)
 		if (fd < 0 && errno != EADDRINUSE && errno != EACCES)
 			break;
 	}
+	return fd;
+}
+
+/* In use, but nobody listens: who has it may be about to let it go, and could
+ * not be named. */
+static int bind_named(uint16_t port)
+{
+	struct agent_listener l;
+	int fd = bind_port(port), error = errno;
+
+	for (int i = 0; i < AGAIN && fd < 0 && error == EADDRINUSE &&
+	     !agent_diag_listeners(port, &l, 1); i++) {
+		(void)poll(NULL, 0, AGAIN_MS);
+		fd = bind_port(port);
+		error = errno;
+	}
+	errno = error;
 	return fd;
 }
 
@@ -164,7 +185,7 @@ void agent_port_reserve(struct agent *a, const struct ddp_msg *m)
 		return;
 	agent_port_free(a);
 	if (m->u.reserve.port || !lo || hi < lo)
-		a->port.fd = bind_port(m->u.reserve.port);
+		a->port.fd = bind_named(m->u.reserve.port);
 	if (a->port.fd < 0 && lo && hi >= lo)
 		a->port.fd = bind_range(lo, hi);
 	if (a->port.fd >= 0)
