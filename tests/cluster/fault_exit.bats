@@ -57,7 +57,9 @@ teardown() { fault_teardown; }
 
 @test "case 23: a program that is missing, or no program" {
 	srun_args
-	run -2 --separate-stderr as_nobody "${ARGS[@]}" ./missing
+	run --separate-stderr as_nobody "${ARGS[@]}" ./missing
+	[[ $status == 2 ]] || told
+	same 2 "$status"
 	says "missing: No such file or directory"
 	: >plain
 	run --separate-stderr as_nobody "${ARGS[@]}" ./plain
