@@ -200,8 +200,10 @@ void ddp_bind_prob_free(struct ddp_bind_prob *p)
 	free(p->memo);
 	free(p->parts);
 	free(p->fails);
+	free(p->count);
 	p->mem = NULL;
 	p->memo = NULL;
 	p->parts = NULL;
 	p->fails = NULL;
+	p->count = NULL;
 }

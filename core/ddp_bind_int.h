@@ -70,6 +70,7 @@ struct ddp_bind_prob {
 	struct ddp_bind_memo *memo;		/* of ddp_bind_group.c */
 	struct ddp_bind_parts *parts;		/* of ddp_bind_part.c */
 	struct ddp_bind_fail *fails;		/* of ddp_bind_numa.c */
+	struct ddp_bind_count *count;		/* of ddp_bind_count.c */
 	unsigned turn;				/* which of them count */
 
 	enum ddp_bind_unit unit;
@@ -223,6 +224,16 @@ unsigned ddp_bind_numa_all(struct ddp_bind_faces *fs, unsigned cap);
 
 /* A lower bound of U of a part. */
 unsigned ddp_bind_face_floor(const struct ddp_bind_face *f);
+
+/*
+ * Most blocks of these domains and so many ranks, and 1; 0 if counting shows
+ * that there is no way, -1 if there is too much to count. After
+ * ddp_bind_count_start() for the face.
+ */
+int ddp_bind_count_blocks(struct ddp_bind_face *f, uint64_t doms,
+			  unsigned ranks);
+void ddp_bind_count_start(struct ddp_bind_face *f);
+int ddp_bind_count_init(struct ddp_bind_prob *p);
 
 /* True if whole ranks can have just that many units. */
 bool ddp_bind_fills(const struct ddp_bind_prob *p, uint32_t supply);

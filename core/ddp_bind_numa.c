@@ -89,6 +89,20 @@ static unsigned least_lines(const struct ddp_bind_face *f, uint64_t rest,
 		f->weight;
 }
 
+/* The same with all that can be counted. */
+static unsigned count_lines(struct ddp_bind_face *f, uint64_t rest,
+			    unsigned ranks)
+{
+	int blocks = ddp_bind_count_blocks(f, rest, ranks);
+
+	if (blocks < 0)
+		return least_lines(f, rest, ranks);
+	if (!blocks)
+		return UINT32_MAX;
+	return ((unsigned)__builtin_popcountll(rest) + ranks + 1 -
+		(unsigned)blocks) * f->weight;
+}
+
 unsigned ddp_bind_face_floor(const struct ddp_bind_face *f)
 {
 	return least_lines(f, UINT64_MAX >> (64 - f->ndom), f->n);
@@ -168,7 +182,7 @@ unsigned ddp_bind_block_cost(struct ddp_bind_face *f,
 static bool try_block(struct seek *s, const struct making *m)
 {
 	uint64_t rest = m->rest & ~m->b.doms;
-	unsigned after = least_lines(s->f, rest, s->nleft - m->ranks), cost;
+	unsigned after = count_lines(s->f, rest, s->nleft - m->ranks), cost;
 	uint32_t lo = 0, hi = 0, a, z;
 	bool found;
 
@@ -236,9 +250,14 @@ static bool count_ranks(struct seek *s, struct making *m)
 
 	if (hi > s->nleft)
 		hi = s->nleft;
-	for (m->ranks = lo; m->ranks <= hi && !found && !s->gave_up;) {
-		found = pick_ranks(s, m, 0, m->ranks);
-		m->ranks++;
+	for (unsigned r = lo; r <= hi && !found && !s->gave_up; r++) {
+		uint64_t rest = m->rest & ~m->b.doms;
+		unsigned after = count_lines(s->f, rest, s->nleft - r);
+
+		m->ranks = r;
+		if (after <= m->spare &&
+		    least_lines(s->f, m->b.doms, r) <= m->spare - after)
+			found = pick_ranks(s, m, 0, r);
 	}
 	return found;
 }
@@ -290,7 +309,7 @@ static bool seek(struct seek *s, uint64_t rest, unsigned spare)
 
 	if (!rest)
 		return !s->nleft;
-	if (least_lines(f, rest, s->nleft) > spare || s->gave_up)
+	if (count_lines(f, rest, s->nleft) > spare || s->gave_up)
 		return false;
 	if (fail->turn == f->p->turn && fail->rest == rest &&
 	    fail->spare >= spare && !memcmp(fail->left, s->left, size))
@@ -316,10 +335,12 @@ unsigned ddp_bind_numa(struct ddp_bind_face *f, unsigned cap,
 {
 	struct seek s = { .f = f, .blocks = blocks, .nleft = f->n };
 	uint64_t all = UINT64_MAX >> (64 - f->ndom);
-	unsigned u = least_lines(f, all, f->n);
 	bool found = false;
+	unsigned u;
 
 	f->p->turn++;
+	ddp_bind_count_start(f);
+	u = count_lines(f, all, f->n);
 	memcpy(s.left, f->ranks, f->nt * sizeof(s.left[0]));
 	while (u <= cap) {
 		found = seek(&s, all, u);
@@ -342,5 +363,5 @@ unsigned ddp_bind_numa(struct ddp_bind_face *f, unsigned cap,
 int ddp_bind_numa_init(struct ddp_bind_prob *p)
 {
 	p->fails = calloc(SLOTS, sizeof(*p->fails));
-	return p->fails ? 0 : -1;
+	return p->fails && !ddp_bind_count_init(p) ? 0 : -1;
 }
