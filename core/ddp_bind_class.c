@@ -189,7 +189,8 @@ int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 	class_units(p);
 	class_gpus(p);
 	find_twins(p);
-	if (p->g && (ddp_bind_group_init(p) || ddp_bind_part_init(p)))
+	if (p->g && (ddp_bind_group_init(p) || ddp_bind_part_init(p) ||
+		     ddp_bind_seen_init(p)))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	return find_doms(p, err);
 }
@@ -200,10 +201,12 @@ void ddp_bind_prob_free(struct ddp_bind_prob *p)
 	free(p->memo);
 	free(p->parts);
 	free(p->fails);
+	free(p->seen);
 	free(p->count);
 	p->mem = NULL;
 	p->memo = NULL;
 	p->parts = NULL;
 	p->fails = NULL;
+	p->seen = NULL;
 	p->count = NULL;
 }

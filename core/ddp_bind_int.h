@@ -72,6 +72,7 @@ struct ddp_bind_prob {
 	struct ddp_bind_fail *fails;		/* of ddp_bind_numa.c */
 	struct ddp_bind_count *count;		/* of ddp_bind_count.c */
 	unsigned turn;				/* which of them count */
+	struct ddp_bind_seen *seen;		/* of ddp_bind_seen.c */
 
 	enum ddp_bind_unit unit;
 	unsigned nu;				/* units: cores or PUs */
@@ -117,6 +118,13 @@ struct ddp_bind_best {
 void ddp_bind_net_types(struct ddp_bind_net *net,
 			const struct ddp_bind_prob *p,
 			const struct ddp_bind_type *types, unsigned nt);
+
+/*
+ * True if a net that costs the same, D1 and U, was asked for before. It need
+ * not be solved yet.
+ */
+bool ddp_bind_seen(struct ddp_bind_prob *p, const struct ddp_bind_net *net);
+int ddp_bind_seen_init(struct ddp_bind_prob *p);
 
 /* The best way of all; 0, or -1 when memory runs out. */
 int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best);
@@ -194,6 +202,10 @@ void ddp_bind_face_bounds(const struct ddp_bind_face *f, unsigned t,
 /* True if the block's domains can be handed to its ranks, and only they. */
 bool ddp_bind_block_fits(struct ddp_bind_face *f,
 			 const struct ddp_bind_block *b);
+
+/* True if only domains matter to the ranks of the block, not columns. */
+bool ddp_bind_block_regular(const struct ddp_bind_face *f,
+			    const struct ddp_bind_block *b);
 
 /*
  * Fewest NUMA nodes that the ranks of the block touch, all together; cap + 1

@@ -16,8 +16,10 @@
  * they are found by trying: a block of the first domain that is left, small
  * ones first, then the rest. U rises by one until there is a way; what is
  * known to be impossible is remembered. Domains that are alike are tried
- * once. A block of several domains that is not regular is searched by itself
- * (ddp_bind_pattern.c); a block of one domain costs a domain a rank.
+ * once. The same holds for a single block in which the columns of a domain
+ * are open to the same ranks of the block. Other blocks of several domains
+ * are searched by themselves (ddp_bind_pattern.c); a block of one domain
+ * costs a domain a rank.
  */
 #include "config.h"
 
@@ -156,10 +158,37 @@ bool ddp_bind_block_fits(struct ddp_bind_face *f,
 	return ddp_bind_net_solve(net, &f->p->work) >= 0;
 }
 
+bool ddp_bind_block_regular(const struct ddp_bind_face *f,
+			    const struct ddp_bind_block *b)
+{
+	int first[DDP_BIND_NUMA];
+
+	if (f->regular)
+		return true;
+	for (unsigned i = 0; i < f->ndom; i++)
+		first[i] = -1;
+	for (unsigned c = 0; c < f->ncol; c++) {
+		unsigned dom = f->dom[c];
+
+		if (!(b->doms >> dom & 1))
+			continue;
+		if ((unsigned)__builtin_popcountll(f->numa[dom]) != f->weight)
+			return false;
+		if (first[dom] < 0)
+			first[dom] = (int)c;
+		for (unsigned t = 0; t < f->nt; t++)
+			if (b->a[t] && f->arc[(size_t)c * f->nt + t] !=
+			    f->arc[(size_t)first[dom] * f->nt + t])
+				return false;
+	}
+	return f->disjoint;
+}
+
 unsigned ddp_bind_block_cost(struct ddp_bind_face *f,
 			     const struct ddp_bind_block *b, unsigned cap)
 {
 	unsigned doms = (unsigned)__builtin_popcountll(b->doms), ranks = 0;
+	bool regular = doms == 1 || ddp_bind_block_regular(f, b);
 	unsigned cost;
 
 	for (unsigned t = 0; t < f->nt; t++)
@@ -168,13 +197,13 @@ unsigned ddp_bind_block_cost(struct ddp_bind_face *f,
 	if (doms == 1)
 		cost *= (unsigned)__builtin_popcountll(
 			f->numa[__builtin_ctzll(b->doms)]);
-	else if (f->regular)
+	else if (regular)
 		cost *= f->weight;
 	else
 		cost = least_lines(f, b->doms, ranks);
 	if (cost > cap || !ddp_bind_block_fits(f, b))
 		return cap + 1;
-	return doms == 1 || f->regular ? cost :
+	return regular ? cost :
 		ddp_bind_pattern_cost(f, b, cap);
 }
 

@@ -138,16 +138,63 @@ static void no_circles(uint32_t *y, unsigned seats, unsigned cols)
 	free(w.queue);
 }
 
+/* The first column of the domain of column c. */
+static unsigned first_column(const struct ddp_bind_face *f, unsigned c)
+{
+	unsigned i = 0;
+
+	while (f->dom[i] != f->dom[c])
+		i++;
+	return i;
+}
+
+/*
+ * A regular block: domains instead of columns, the fewest lines, and back to
+ * columns, each domain's from the first seat to the last.
+ */
+static void fewest_lines(const struct ddp_bind_face *f,
+			 const struct ddp_bind_block *b, uint32_t *y,
+			 unsigned seats)
+{
+	size_t nc = f->ncol;
+
+	for (unsigned c = 0; c < nc; c++) {
+		unsigned to = first_column(f, c);
+
+		for (unsigned s = 0; s < seats && to != c; s++) {
+			y[s * nc + to] += y[s * nc + c];
+			y[s * nc + c] = 0;
+		}
+	}
+	no_circles(y, seats, f->ncol);
+	for (unsigned c = f->ncol; c-- > 0;) {
+		unsigned from = first_column(f, c);
+		uint32_t left = f->supply[c];
+
+		if (from == c || !(b->doms >> f->dom[c] & 1))
+			continue;
+		for (unsigned s = seats; s-- > 0 && left;) {
+			uint32_t n = y[s * nc + from] < left ?
+				y[s * nc + from] : left;
+
+			y[s * nc + from] -= n;
+			y[s * nc + c] += n;
+			left -= n;
+		}
+	}
+}
+
 int ddp_bind_seats(struct ddp_bind_face *f, const struct ddp_bind_block *b,
 		   uint32_t *y)
 {
 	unsigned seats = 0, types = 0;
 	bool several = (b->doms & (b->doms - 1)) != 0;
+	bool regular = ddp_bind_block_regular(f, b);
 
 	for (unsigned t = 0; t < f->nt; t++)
 		seats += b->a[t];
 	memset(y, 0, (size_t)seats * f->ncol * sizeof(*y));
-	if (several && !f->regular && !ddp_bind_pattern_seats(f, b, y))
+	if (several && !regular && !ddp_bind_pattern_seats(f, b, y))
 		return 0;
 	if (!ddp_bind_block_fits(f, b))
 		return -1;
@@ -159,7 +206,9 @@ int ddp_bind_seats(struct ddp_bind_face *f, const struct ddp_bind_block *b,
 				    y + (size_t)seats * f->ncol);
 		seats += b->a[t];
 	}
-	if (several && types > 1)
+	if (several && regular)
+		fewest_lines(f, b, y, seats);
+	else if (several)
 		no_circles(y, seats, f->ncol);
 	return 0;
 }

@@ -106,11 +106,13 @@ void ddp_bind_net_types(struct ddp_bind_net *net,
 	}
 }
 
-/* What the units cost with the types of s->cur; the flow stays in s->net. */
+/*
+ * What the units cost with the types of s->cur; the flow stays in s->net.
+ * UINT64_MAX: no better than what was tried before.
+ */
 static uint64_t unit_cost(struct split *s)
 {
 	struct ddp_bind_prob *p = s->p;
-	struct ddp_bind_net *net = &s->net;
 	uint64_t sum = 0;
 
 	if (p->unit == DDP_BIND_SHARED) {
@@ -124,8 +126,11 @@ static uint64_t unit_cost(struct split *s)
 		}
 		return sum;
 	}
-	ddp_bind_net_types(net, p, s->cur.types, s->cur.ntypes);
-	return (uint64_t)ddp_bind_net_solve(net, &p->work);
+	ddp_bind_net_types(&s->net, p, s->cur.types, s->cur.ntypes);
+	/* One GPU a rank: D2 is 0, so there is nothing else to compare. */
+	if (p->g < p->n && ddp_bind_seen(p, &s->net))
+		return UINT64_MAX;
+	return (uint64_t)ddp_bind_net_solve(&s->net, &p->work);
 }
 
 /* The third stage; true if the way is better than the best. */
@@ -135,6 +140,8 @@ static bool fewer_numa(struct split *s, bool tie)
 
 	if (s->p->unit == DDP_BIND_SHARED)
 		return !tie || s->cur.u < s->best->u;
+	if (s->p->g >= s->p->n && ddp_bind_seen(s->p, &s->net) && tie)
+		return false;
 	ddp_bind_faces_find(&s->faces, &s->net, s->cur.types);
 	u = ddp_bind_numa_all(&s->faces, cap);
 	s->cur.u = u;
@@ -150,7 +157,7 @@ static void try_way(struct split *s)
 	bool tie;
 
 	cur->d1 = unit_cost(s);
-	if (best->found && cur->d1 > best->d1)
+	if (cur->d1 == UINT64_MAX || (best->found && cur->d1 > best->d1))
 		return;
 	cur->d2 = s->p->g >= s->p->n ? ddp_bind_group(s->p, cur) : 0;
 	if (best->found && cur->d1 == best->d1 && cur->d2 > best->d2)
