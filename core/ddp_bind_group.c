@@ -11,6 +11,7 @@
 #include "core/ddp_bind_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define SLOTS 2048	/* what falls out of the cache is computed again */
 
@@ -82,7 +83,7 @@ static uint64_t floor_of(const struct ddp_bind_prob *p, uint64_t left)
 
 static const uint8_t *counts(const struct group *w, unsigned group)
 {
-	return w->b->types[w->b->type[group]].x;
+	return w->b->x[group];
 }
 
 /* The group is whole: what it costs, and the rest after it. */
@@ -192,8 +193,9 @@ static uint64_t find_must(const struct group *w, unsigned group)
 		bool alike = counts(w, group)[j];
 
 		for (unsigned i = group + 1; i < w->b->ngroups && alike; i++)
-			if (counts(w, i)[j] && w->b->type[i] !=
-			    w->b->type[group])
+			if (counts(w, i)[j] &&
+			    memcmp(counts(w, i), counts(w, group),
+				   DDP_BIND_GPUS))
 				alike = false;
 		if (alike)
 			return set | (uint64_t)1 << j;

@@ -97,6 +97,7 @@ int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 		       struct ddp_err *err);
 void ddp_bind_prob_free(struct ddp_bind_prob *p);
 
+/* Groups that cost the same everywhere are one type; x is one of them. */
 struct ddp_bind_type {
 	uint8_t x[DDP_BIND_GPUS];	/* GPUs of each class */
 	unsigned ranks;
@@ -109,6 +110,7 @@ struct ddp_bind_best {
 	unsigned ntypes;
 	struct ddp_bind_type types[DDP_BIND_TYPES];
 	unsigned ngroups;		/* g < n: one a GPU */
+	uint8_t x[DDP_BIND_GPUS][DDP_BIND_GPUS]; /* of each class */
 	unsigned type[DDP_BIND_GPUS];
 	unsigned ranks[DDP_BIND_GPUS];	/* of each group */
 	uint64_t gpus[DDP_BIND_GPUS];
@@ -130,7 +132,7 @@ int ddp_bind_seen_init(struct ddp_bind_prob *p);
 int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best);
 
 /*
- * Least D2 for the groups of b (ngroups, type, types are given); fills gpus.
+ * Least D2 for the groups of b (ngroups and x are given); fills gpus.
  */
 uint64_t ddp_bind_group(struct ddp_bind_prob *p, struct ddp_bind_best *b);
 /* No groups have less. */

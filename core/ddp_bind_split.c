@@ -22,7 +22,6 @@ struct split {
 	struct ddp_bind_net net;
 	unsigned q, big;		/* smallest group; groups with one more */
 	unsigned left[DDP_BIND_GPUS];	/* of each class */
-	uint8_t x[DDP_BIND_GPUS][DDP_BIND_GPUS];
 	uint64_t alone[DDP_BIND_GPUS];	/* bound for one GPU of the class */
 	struct ddp_bind_faces faces;
 	uint64_t floor1, floor2, floor3;
@@ -169,6 +168,18 @@ static void try_way(struct split *s)
 	best->found = true;
 }
 
+/* Do two groups cost the same wherever their CPUs are? */
+static bool same_cost(const struct ddp_bind_prob *p, const uint8_t *x,
+		      const uint8_t *y)
+{
+	bool same = p->unit != DDP_BIND_SHARED ||
+		!memcmp(x, y, DDP_BIND_GPUS);
+
+	for (unsigned c = 0; c < p->nc && same; c++)
+		same = cost_of(p, c, x) == cost_of(p, c, y);
+	return same;
+}
+
 /* All groups are chosen: gather those that are alike. */
 static void try_groups(struct split *s)
 {
@@ -178,13 +189,18 @@ static void try_groups(struct split *s)
 	cur->ntypes = 0;
 	cur->ngroups = n;
 	for (unsigned i = 0; i < n; i++) {
-		if (!i || memcmp(s->x[i], s->x[i - 1], sizeof(s->x[i]))) {
-			memcpy(cur->types[cur->ntypes].x, s->x[i],
-			       sizeof(s->x[i]));
-			cur->types[cur->ntypes++].ranks = 0;
+		unsigned t = 0;
+
+		while (t < cur->ntypes &&
+		       !same_cost(s->p, cur->types[t].x, cur->x[i]))
+			t++;
+		if (t == cur->ntypes) {
+			memcpy(cur->types[t].x, cur->x[i], sizeof(cur->x[i]));
+			cur->types[t].ranks = 0;
+			cur->ntypes++;
 		}
-		cur->types[cur->ntypes - 1].ranks++;
-		cur->type[i] = cur->ntypes - 1;
+		cur->types[t].ranks++;
+		cur->type[i] = t;
 		cur->ranks[i] = 1;
 	}
 	try_way(s);
@@ -206,23 +222,23 @@ static void fill(struct split *s, unsigned i, unsigned big, unsigned j,
 	if (j == p->ng) {
 		if (!need)
 			next_group(s, i + 1, big,
-				   bound + alone_cost(p, s->x[i]));
+				   bound + alone_cost(p, s->cur.x[i]));
 		return;
 	}
 	for (unsigned b = j + 1; b < p->ng; b++)
 		all += s->left[b];
 	if (s->left[j] < most)
 		most = s->left[j];
-	if (!below && s->x[i - 1][j] < most)
-		most = s->x[i - 1][j];
+	if (!below && s->cur.x[i - 1][j] < most)
+		most = s->cur.x[i - 1][j];
 	for (unsigned n = most + 1; n-- > 0 && !s->done && need - n <= all;) {
-		s->x[i][j] = (uint8_t)n;
+		s->cur.x[i][j] = (uint8_t)n;
 		s->left[j] -= n;
 		fill(s, i, big, j + 1, need - n,
-		     below || n < s->x[i - 1][j],
+		     below || n < s->cur.x[i - 1][j],
 		     bound - n * s->alone[j]);
 		s->left[j] += n;
-		s->x[i][j] = 0;
+		s->cur.x[i][j] = 0;
 	}
 }
 
