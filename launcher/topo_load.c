@@ -106,11 +106,12 @@ static int set_source(struct topo *t, const char *file, struct ddp_err *err)
 		return ddp_err_set(err, DDP_ESYS, "%s is a folder", file);
 	if (file && hwloc_topology_set_xml(t->hw, file))
 		return ddp_err_set(err, DDP_EINVAL, "%s is no topology that "
-				   "hwloc %x can read; save one with: lstopo "
-				   "--of xml FILE", file,
-				   hwloc_get_api_version() >> 8);
+				   "hwloc can read; save one with: lstopo "
+				   "--of xml FILE", file);
 	if (hwloc_topology_set_io_types_filter(t->hw,
 			HWLOC_TYPE_FILTER_KEEP_IMPORTANT) ||
+	    hwloc_topology_set_type_filter(t->hw, HWLOC_OBJ_MISC,
+			HWLOC_TYPE_FILTER_KEEP_ALL) ||
 	    hwloc_topology_set_flags(t->hw,
 			HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED))
 		return ddp_err_set(err, DDP_ESYS, "hwloc takes no settings");
