@@ -100,8 +100,9 @@ static bool gets(const struct ddp_bind_prob *p, const unsigned *owner,
 	return !near || near & p->in->core_numa[core];
 }
 
-static void count_rank(const struct ddp_bind_prob *p, struct ddp_bind_plan *plan,
-		       unsigned rank, uint64_t gpus, const unsigned *owner)
+static void count_rank(const struct ddp_bind_prob *p,
+		       struct ddp_bind_plan *plan, unsigned rank,
+		       uint64_t gpus, const unsigned *owner)
 {
 	const struct ddp_bind_in *in = p->in;
 	struct ddp_bind_rank *r = &plan->ranks[rank];

@@ -102,11 +102,11 @@ static int nearest(const struct ddp_bind_net *net)
 /* As much as fits along the path that ends at type end. */
 static void augment(struct ddp_bind_net *net, unsigned end)
 {
-	uint32_t cap = net->load[end] < net->lo[end] ? net->lo[end] : net->hi[end];
+	bool wanted = net->load[end] < net->lo[end];
+	uint32_t cap = (wanted ? net->lo[end] : net->hi[end]) - net->load[end];
 	size_t nt = net->nt;
 	unsigned t, c;
 
-	cap -= net->load[end];
 	for (t = end;; t = (unsigned)net->fc[c]) {
 		c = (unsigned)net->ft[t];
 		if (net->fc[c] < 0)

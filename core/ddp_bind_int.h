@@ -87,7 +87,7 @@ struct ddp_bind_prob {
 	uint64_t members[DDP_BIND_GPUS];
 	unsigned size[DDP_BIND_GPUS];
 	uint64_t gnuma[DDP_BIND_GPUS];		/* shared: of the class */
-	uint64_t dom[DDP_BIND_NUMA];		/* distinct sets of NUMA nodes */
+	uint64_t dom[DDP_BIND_NUMA];		/* different NUMA sets */
 	unsigned ndom;
 	uint32_t *dom_of;			/* of each class of units */
 	void *mem;

@@ -24,6 +24,7 @@ struct need {
 	unsigned nplaces;
 	unsigned nnuma;
 	unsigned cores, gpus;
+	unsigned limit, least;		/* the last answer */
 	int64_t work;
 };
 
@@ -94,9 +95,18 @@ static void judge_rank(struct need *w, struct ddp_bind_plan *plan,
 		r->remote;
 	r->needed = 1;
 	if (plan->policy == DDP_BIND_RESTRICTED) {
-		w->gpus = r->ngpus;
-		w->cores = plan->unit == DDP_BIND_PUS ? r->npus : r->ncores;
-		r->needed = least_places(w, r->got);
+		unsigned cores = plan->unit == DDP_BIND_PUS ? r->npus :
+			r->ncores;
+
+		/* Most ranks ask for the same. */
+		if (w->limit != r->got || w->gpus != r->ngpus ||
+		    w->cores != cores) {
+			w->gpus = r->ngpus;
+			w->cores = cores;
+			w->limit = r->got;
+			w->least = least_places(w, r->got);
+		}
+		r->needed = w->least;
 	}
 	r->refused = r->got > r->needed;
 	plan->nrefused += r->refused;
@@ -119,7 +129,8 @@ int ddp_bind_judge(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,
 			  plan->unit == DDP_BIND_PUS ? in->node_core_pus[c] : 1,
 			  0);
 	for (unsigned g = 0; g < in->node_ngpus; g++)
-		add_place(&w, in->node_gpu_numa[g], !in->node_gpu_numa[g], 0, 1);
+		add_place(&w, in->node_gpu_numa[g], !in->node_gpu_numa[g], 0,
+			  1);
 	for (unsigned r = 0; r < plan->nranks; r++)
 		judge_rank(&w, plan, &plan->ranks[r]);
 	free(w.place);

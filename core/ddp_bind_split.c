@@ -20,7 +20,7 @@ struct split {
 	struct ddp_bind_prob *p;
 	struct ddp_bind_best *best, cur;
 	struct ddp_bind_net net;
-	unsigned q, big;		/* smallest group; groups with one more */
+	unsigned q, big;		/* smallest group; how many larger */
 	unsigned left[DDP_BIND_GPUS];	/* of each class */
 	uint64_t alone[DDP_BIND_GPUS];	/* bound for one GPU of the class */
 	struct ddp_bind_faces faces;

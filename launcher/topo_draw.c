@@ -247,7 +247,8 @@ static int print_boxes(FILE *f, bool utf8, const struct box *b, unsigned n)
 }
 
 /* The packages' sets of NUMA nodes; what is in none is a set of its own. */
-static unsigned find_sets(const struct topo *t, uint64_t *set, char (*title)[64])
+static unsigned find_sets(const struct topo *t, uint64_t *set,
+			  char (*title)[64])
 {
 	hwloc_obj_t obj = NULL;
 	uint64_t seen = 0, all = topo_numa_of(t,

@@ -80,9 +80,11 @@ static json_t *rank_object(const struct topo_plan *p, unsigned rank)
 
 static json_t *nic_object(const struct topo *t, unsigned i)
 {
-	return json_pack("{s:o,s:o,s:o}", "name", string_or_null(t->nic[i].name),
-			 "bus", string_or_null(t->nic[i].bus),
-			 "numa", numa_list(t, t->nic[i].numa));
+	const struct topo_nic *nic = &t->nic[i];
+
+	return json_pack("{s:o,s:o,s:o}", "name", string_or_null(nic->name),
+			 "bus", string_or_null(nic->bus),
+			 "numa", numa_list(t, nic->numa));
 }
 
 static json_t *whole(const struct topo_plan *p)
