@@ -56,8 +56,8 @@ static bool relax(struct ddp_bind_net *net, bool paths)
 		const uint32_t *cost = net->cost + (size_t)c * net->nt;
 		const uint32_t *flow = net->flow + (size_t)c * net->nt;
 
-		for (unsigned t = 0; t < net->nt; t++) {
-			if (net->pc[c] != FAR && cost[t] != DDP_BIND_FORBID &&
+		for (unsigned t = 0; t < net->nt && net->pc[c] != FAR; t++) {
+			if (cost[t] != DDP_BIND_FORBID &&
 			    net->pc[c] + cost[t] < net->pt[t]) {
 				net->pt[t] = net->pc[c] + cost[t];
 				if (paths)
@@ -140,15 +140,69 @@ static int64_t total(const struct ddp_bind_net *net)
 	return sum;
 }
 
+/* Does it only matter which arcs there are? */
+static bool is_flat(const struct ddp_bind_net *net)
+{
+	for (size_t i = 0; i < (size_t)net->nc * net->nt; i++)
+		if (net->cost[i] && net->cost[i] != DDP_BIND_FORBID)
+			return false;
+	return true;
+}
+
+/*
+ * Where all arcs cost the same, an arc to a type that still wants something
+ * is a shortest path; and if none does, one to a type that can take more is.
+ */
+static void fill_flat(struct ddp_bind_net *net, const uint32_t *bound)
+{
+	for (unsigned c = 0; c < net->nc; c++) {
+		size_t row = (size_t)c * net->nt;
+
+		for (unsigned t = 0; t < net->nt && net->left[c]; t++) {
+			uint32_t n;
+
+			if (net->cost[row + t] == DDP_BIND_FORBID ||
+			    net->load[t] >= bound[t])
+				continue;
+			n = bound[t] - net->load[t];
+			if (net->left[c] < n)
+				n = net->left[c];
+			net->flow[row + t] += n;
+			net->load[t] += n;
+			net->left[c] -= n;
+		}
+	}
+}
+
+static void start_flat(struct ddp_bind_net *net)
+{
+	fill_flat(net, net->lo);
+	for (unsigned t = 0; t < net->nt; t++)
+		if (net->load[t] < net->lo[t])
+			return;
+	fill_flat(net, net->hi);
+}
+
 int64_t ddp_bind_net_solve(struct ddp_bind_net *net, int64_t *work)
 {
-	uint64_t todo = 0;
+	uint64_t todo = 0, room = 0;
 
 	memset(net->flow, 0, (size_t)net->nc * net->nt * sizeof(*net->flow));
 	memset(net->load, 0, net->nt * sizeof(*net->load));
 	for (unsigned c = 0; c < net->nc; c++) {
 		net->left[c] = net->supply[c];
 		todo += net->supply[c];
+	}
+	for (unsigned t = 0; t < net->nt; t++)
+		room += net->hi[t];
+	if (room < todo)
+		return -1;
+	*work -= (int64_t)net->nc * net->nt;
+	if (is_flat(net)) {
+		start_flat(net);
+		todo = 0;
+		for (unsigned c = 0; c < net->nc; c++)
+			todo += net->left[c];
 	}
 	while (todo) {
 		int end;
