@@ -99,6 +99,15 @@ static int nearest(const struct ddp_bind_net *net)
 	return end;
 }
 
+/* Does a type have less than it must? */
+static bool lacks(const struct ddp_bind_net *net)
+{
+	for (unsigned t = 0; t < net->nt; t++)
+		if (net->load[t] < net->lo[t])
+			return true;
+	return false;
+}
+
 /* As much as fits along the path that ends at type end. */
 static void augment(struct ddp_bind_net *net, unsigned end)
 {
@@ -131,9 +140,8 @@ static int64_t total(const struct ddp_bind_net *net)
 {
 	int64_t sum = 0;
 
-	for (unsigned t = 0; t < net->nt; t++)
-		if (net->load[t] < net->lo[t])
-			return -1;
+	if (lacks(net))
+		return -1;
 	for (size_t i = 0; i < (size_t)net->nc * net->nt; i++)
 		if (net->flow[i])
 			sum += (int64_t)net->flow[i] * net->cost[i];
@@ -177,10 +185,8 @@ static void fill_flat(struct ddp_bind_net *net, const uint32_t *bound)
 static void start_flat(struct ddp_bind_net *net)
 {
 	fill_flat(net, net->lo);
-	for (unsigned t = 0; t < net->nt; t++)
-		if (net->load[t] < net->lo[t])
-			return;
-	fill_flat(net, net->hi);
+	if (!lacks(net))
+		fill_flat(net, net->hi);
 }
 
 int64_t ddp_bind_net_solve(struct ddp_bind_net *net, int64_t *work)
@@ -217,7 +223,9 @@ int64_t ddp_bind_net_solve(struct ddp_bind_net *net, int64_t *work)
 			*work -= (int64_t)net->nc * net->nt;
 		while (relax(net, true));
 		end = nearest(net);
-		if (end < 0)
+		/* What is out of reach now stays so: a new way back leads
+		 * only to where one can go already. */
+		if (end < 0 || (net->load[end] >= net->lo[end] && lacks(net)))
 			return -1;
 		augment(net, (unsigned)end);
 		todo = 0;
