@@ -175,12 +175,14 @@ int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 	p->work = in->work ? in->work : DDP_BIND_WORK;
 	if (sort_gpus(p, err))
 		return -1;
-	at = calloc(units + 1, sizeof(uint64_t) + (4 + g) * sizeof(uint32_t));
+	at = calloc(units + 1, sizeof(uint64_t) + sizeof(*p->near) +
+		    (4 + g) * sizeof(uint32_t));
 	if (!at)
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	p->mem = at;
 	p->numa = (uint64_t *)(void *)at;
-	p->supply = (uint32_t *)(p->numa + units);
+	p->near = (struct ddp_bind_near *)(p->numa + units);
+	p->supply = (uint32_t *)(p->near + units);
 	p->unit_class = p->supply + units;
 	p->unit_core = p->unit_class + units;
 	p->dom_of = p->unit_core + units;

@@ -58,6 +58,11 @@ int64_t ddp_bind_net_solve(struct ddp_bind_net *net, int64_t *work);
 /* After ddp_bind_net_solve(): potentials that prove the optimum. */
 void ddp_bind_net_duals(struct ddp_bind_net *net, int64_t *work);
 
+/* What units of a class cost some group. */
+struct ddp_bind_near {
+	uint32_t cost, supply;
+};
+
 /* The input, sorted and in classes. GPU i is the i-th by gpu_pos. */
 struct ddp_bind_prob {
 	const struct ddp_bind_in *in;
@@ -82,6 +87,7 @@ struct ddp_bind_prob {
 	uint64_t *numa;
 	uint32_t *d;				/* [nc][ng] */
 	unsigned k, kx;				/* units a rank; kx have k+1 */
+	struct ddp_bind_near *near;		/* [nc], of ddp_bind_split.c */
 
 	unsigned ng;				/* classes of GPUs */
 	uint64_t members[DDP_BIND_GPUS];

@@ -62,28 +62,27 @@ static uint64_t shared_cost(const struct ddp_bind_prob *p, const uint8_t *x,
 /* The k nearest units of a group that has the node for itself. */
 static uint64_t alone_cost(struct ddp_bind_prob *p, const uint8_t *x)
 {
-	uint64_t sum = 0, last = 0, next;
+	uint64_t sum = 0;
 	unsigned need = p->k, touch;
 
 	if (p->unit == DDP_BIND_SHARED)
 		return shared_cost(p, x, &touch);
-	for (bool first = true; need; first = false, last = next) {
-		next = UINT64_MAX;
-		for (unsigned c = 0; c < p->nc; c++) {
-			uint64_t w = cost_of(p, c, x);
+	p->work -= (int64_t)p->nc * p->ng;
+	for (unsigned c = 0; c < p->nc; c++) {
+		uint32_t w = (uint32_t)cost_of(p, c, x);
+		unsigned at = c;
 
-			if ((first || w > last) && w < next)
-				next = w;
-		}
-		for (unsigned c = 0; c < p->nc && need; c++) {
-			unsigned n = p->supply[c] < need ? p->supply[c] : need;
+		for (; at && p->near[at - 1].cost > w; at--)
+			p->near[at] = p->near[at - 1];
+		p->near[at].cost = w;
+		p->near[at].supply = p->supply[c];
+	}
+	for (unsigned i = 0; i < p->nc && need; i++) {
+		unsigned n = p->near[i].supply < need ? p->near[i].supply :
+			need;
 
-			if (cost_of(p, c, x) != next)
-				continue;
-			sum += n * next;
-			need -= n;
-		}
-		p->work -= 2 * (int64_t)p->nc;
+		sum += (uint64_t)n * p->near[i].cost;
+		need -= n;
 	}
 	return sum;
 }
