@@ -147,6 +147,55 @@ def eight():
     return t
 
 
+def sixteen():
+    """16 GPUs, 2 sockets of 24 cores; four trees of two switches each."""
+    t, packages = sockets(2, 24)
+    for n in range(16):
+        tree, at = divmod(n, 4)
+        if at == 0:
+            host = t.bridge(packages[tree // 2], 0x10 + 0x20 * tree, host=True)
+        if at % 2 == 0:
+            switch = t.bridge(host, 0x11 + 0x20 * tree + 8 * (at // 2))
+        gpu(t, switch, 0x12 + 0x20 * tree + 8 * (at // 2) + at % 2, n)
+    return t
+
+
+def eight_numa():
+    """8 GPUs at 8 NUMA nodes of 8 cores, in 2 sockets."""
+    t = Topology(range(64), range(8))
+    for s in range(2):
+        p = t.obj(t.root, "Package", range(32 * s, 32 * s + 32),
+                  range(4 * s, 4 * s + 4), os_index=s)
+        for i in range(4 * s, 4 * s + 4):
+            mine = range(8 * i, 8 * i + 8)
+            g = t.obj(p, "Group", mine, [i], kind=0, subkind=0)
+            t.numa(g, i, mine)
+            for c in mine:
+                t.core(g, c, [c], [i])
+            gpu(t, t.bridge(g, 0x10 + 0x10 * i, host=True), 0x10 + 0x10 * i, i)
+    return t
+
+
+def half_numa():
+    """8 GPUs at L3 caches of 8 cores, two of which are a NUMA node."""
+    t = Topology(range(64), range(4))
+    p = t.obj(t.root, "Package", range(64), range(4), os_index=0)
+    for i in range(4):
+        mine = range(16 * i, 16 * i + 16)
+        g = t.obj(p, "Group", mine, [i], kind=0, subkind=0)
+        t.numa(g, i, mine)
+        for half in range(2 * i, 2 * i + 2):
+            cores = range(8 * half, 8 * half + 8)
+            l3 = t.obj(g, "L3Cache", cores, [i], cache_size=1 << 25, depth=3,
+                       cache_linesize=64, cache_associativity=16,
+                       cache_type=0)
+            for c in cores:
+                t.core(l3, c, [c], [i])
+            bus = 0x10 + 0x10 * half
+            gpu(t, t.bridge(l3, bus, host=True), bus, half)
+    return t
+
+
 def four_numa():
     """4 GPUs, one socket of 4 NUMA nodes with 2 cores each."""
     t = Topology(range(8), range(4))
@@ -221,7 +270,8 @@ def no_gpu():
     return t
 
 
-ALL = {f.__name__: f for f in (eight, four_numa, asymmetric, remote, smt,
+ALL = {f.__name__: f for f in (eight, sixteen, eight_numa, half_numa,
+                               four_numa, asymmetric, remote, smt,
                                restricted, linked, no_gpu)}
 
 if __name__ == "__main__":
