@@ -128,10 +128,11 @@ void ddp_bind_net_types(struct ddp_bind_net *net,
 			const struct ddp_bind_type *types, unsigned nt);
 
 /*
- * True if a net that costs the same, D1 and U, was asked for before. It need
- * not be solved yet.
+ * True if a net that costs the same, D1 and U, was asked for before, since
+ * all were forgotten. It need not be solved yet.
  */
 bool ddp_bind_seen(struct ddp_bind_prob *p, const struct ddp_bind_net *net);
+void ddp_bind_seen_forget(struct ddp_bind_prob *p);
 int ddp_bind_seen_init(struct ddp_bind_prob *p);
 
 /* The best way of all; 0, or -1 when memory runs out. */

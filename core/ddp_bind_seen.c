@@ -20,7 +20,8 @@
 #define ROUNDS 3
 
 struct ddp_bind_seen {
-	unsigned words[SLOTS];
+	unsigned turn;			/* which of them count */
+	unsigned words[SLOTS], turns[SLOTS];
 	uint32_t text[SLOTS][WORDS];
 };
 
@@ -37,6 +38,11 @@ int ddp_bind_seen_init(struct ddp_bind_prob *p)
 {
 	p->seen = calloc(1, sizeof(*p->seen));
 	return p->seen ? 0 : -1;
+}
+
+void ddp_bind_seen_forget(struct ddp_bind_prob *p)
+{
+	p->seen->turn++;
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -138,9 +144,11 @@ bool ddp_bind_seen(struct ddp_bind_prob *p, const struct ddp_bind_net *net)
 		h = mix(h, w.text[i]);
 	slot = (unsigned)(h >> 32) % SLOTS;
 	if (p->seen->words[slot] == w.words &&
+	    p->seen->turns[slot] == p->seen->turn &&
 	    !memcmp(p->seen->text[slot], w.text, w.words * sizeof(*w.text)))
 		return true;
 	p->seen->words[slot] = w.words;
+	p->seen->turns[slot] = p->seen->turn;
 	memcpy(p->seen->text[slot], w.text, w.words * sizeof(*w.text));
 	return false;
 }

@@ -138,7 +138,10 @@ static bool fewer_numa(struct split *s, bool tie)
 
 	if (s->p->unit == DDP_BIND_SHARED)
 		return !tie || s->cur.u < s->best->u;
-	if (s->p->g >= s->p->n && ddp_bind_seen(s->p, &s->net) && tie)
+	/* Of those that were tried with another D2, U may be what counts. */
+	if (s->p->g >= s->p->n && !tie)
+		ddp_bind_seen_forget(s->p);
+	if (s->p->g >= s->p->n && ddp_bind_seen(s->p, &s->net))
 		return false;
 	ddp_bind_faces_find(&s->faces, &s->net, s->cur.types);
 	u = ddp_bind_numa_all(&s->faces, cap);
