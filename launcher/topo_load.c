@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads a topology and finds its NUMA nodes. */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "launcher/topo.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* Longest time to load a file, and how a child ends that tried. */
+#define REHEARSAL_S 60
+#define GOOD 40
+#define BAD 41
 
 hwloc_obj_t topo_next(hwloc_obj_t obj)
 {
@@ -118,14 +128,8 @@ static int set_source(struct topo *t, const char *file, struct ddp_err *err)
 	return 0;
 }
 
-int topo_load(struct topo *t, const char *file, struct ddp_err *err)
+static int load(struct topo *t, const char *file, struct ddp_err *err)
 {
-	memset(t, 0, sizeof(*t));
-	t->label = file ? file : "machine";
-	/* What is wrong is said here, once. A user who wants hwloc's own
-	 * words sets these. */
-	if (setenv("HWLOC_HIDE_ERRORS", "2", 0))
-		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
 	if (set_source(t, file, err))
 		return -1;
 	if (hwloc_topology_load(t->hw))
@@ -136,6 +140,76 @@ int topo_load(struct topo *t, const char *file, struct ddp_err *err)
 		return -1;
 	topo_find_links(t);
 	return 0;
+}
+
+/* In a process of its own: load, and say what was wrong to fd. */
+static void rehearse(struct topo *t, const char *file, int fd)
+{
+	const struct rlimit none = { 0, 0 };
+	struct ddp_err err = { .code = DDP_OK };
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	const char *hide = getenv("HWLOC_HIDE_ERRORS");
+
+	(void)setrlimit(RLIMIT_CORE, &none);
+	if (null >= 0 && hide && strcmp(hide, "0"))
+		(void)dup2(null, STDERR_FILENO);
+	(void)signal(SIGALRM, SIG_DFL);
+	alarm(REHEARSAL_S);
+	if (!load(t, file, &err))
+		_exit(GOOD);
+	if (write(fd, err.text, strlen(err.text)) < 0)
+		_exit(BAD);
+	_exit(BAD);
+}
+
+/*
+ * hwloc trusts what it reads: an object without its sets, say, makes it
+ * crash. So a file is loaded by a child first. Returns 0, or -1.
+ */
+static int try_file(struct topo *t, const char *file, struct ddp_err *err)
+{
+	char text[DDP_ERR_TEXT];
+	int pipes[2], status;
+	ssize_t n;
+	pid_t pid;
+
+	if (pipe2(pipes, O_CLOEXEC))
+		return ddp_err_set(err, DDP_ESYS, "pipe: %s", strerror(errno));
+	pid = fork();
+	if (!pid)
+		rehearse(t, file, pipes[1]);
+	close(pipes[1]);
+	n = pid < 0 ? 0 : read(pipes[0], text, sizeof(text) - 1);
+	close(pipes[0]);
+	if (pid < 0)
+		return ddp_err_set(err, DDP_ESYS, "fork: %s", strerror(errno));
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return ddp_err_set(err, DDP_ESYS, "waitpid: %s",
+					   strerror(errno));
+	if (WIFEXITED(status) && WEXITSTATUS(status) == GOOD)
+		return 0;
+	text[n > 0 ? n : 0] = '\0';
+	if (WIFEXITED(status) && WEXITSTATUS(status) == BAD && n > 0)
+		return ddp_err_set(err, DDP_EINVAL, "%s", text);
+	return ddp_err_set(err, DDP_EINVAL, "%s is no sound topology: hwloc "
+			   "%s when it loads it; save it again with: lstopo "
+			   "--of xml FILE", file, WIFSIGNALED(status) &&
+			   WTERMSIG(status) == SIGALRM ? "takes too long" :
+			   "crashes");
+}
+
+int topo_load(struct topo *t, const char *file, struct ddp_err *err)
+{
+	memset(t, 0, sizeof(*t));
+	t->label = file ? file : "machine";
+	/* What is wrong is said here, once. A user who wants hwloc's own
+	 * words sets this. */
+	if (setenv("HWLOC_HIDE_ERRORS", "2", 0))
+		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
+	if (file && try_file(t, file, err))
+		return -1;
+	return load(t, file, err);
 }
 
 void topo_free(struct topo *t)

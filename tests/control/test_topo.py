@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import stat
 import subprocess
@@ -283,6 +284,28 @@ class Broken(Case):
         for i in range(0, len(text) - 20, len(text) // 40):
             with self.subTest(i):
                 self.broken(text[:i])
+
+    def test_no_sets(self):
+        """hwloc crashes on objects without sets; ddp-topo does not."""
+        text = mkxml.eight().text()
+        for type_ in ("Package", "NUMANode", "Core", "PU"):
+            at = text.index('<object type="%s"' % type_)
+            cut = re.sub(r' (complete_)?(cpu|node)set="[^"]*"', "",
+                         text[at:at + 400])
+            with self.subTest(type_):
+                self.broken((text[:at] + cut + text[at + 400:]).encode())
+
+    def test_changed(self):
+        """Bytes and lines that have gone astray."""
+        rng = random.Random(7)
+        text = mkxml.linked().text().encode()
+        for _ in range(60):
+            lines = text.split(b"\n")
+            a, b = rng.randrange(len(lines)), rng.randrange(len(lines))
+            lines[a], lines[b] = lines[b], lines[a]
+            new = bytearray(b"\n".join(lines))
+            new[rng.randrange(len(new))] = rng.choice(b'0fx",:<>/ ')
+            self.broken(bytes(new))
 
     def test_odd_devices(self):
         text = mkxml.eight().text()
