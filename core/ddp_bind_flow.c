@@ -189,48 +189,97 @@ static void start_flat(struct ddp_bind_net *net)
 		fill_flat(net, net->hi);
 }
 
+/*
+ * The same where no arc is free: breadth first to a type that wants more, or
+ * takes more when none does; pc is the queue. -1: there is none.
+ */
+static int search_flat(struct ddp_bind_net *net)
+{
+	const uint32_t *bound = lacks(net) ? net->lo : net->hi;
+	unsigned head = 0, tail = 0;
+
+	for (unsigned c = 0; c < net->nc; c++) {
+		net->fc[c] = net->left[c] ? -1 : -2;
+		if (net->left[c])
+			net->pc[tail++] = c;
+	}
+	for (unsigned t = 0; t < net->nt; t++)
+		net->ft[t] = -1;
+	while (head < tail) {
+		unsigned c = (unsigned)net->pc[head++];
+		const uint32_t *cost = net->cost + (size_t)c * net->nt;
+
+		for (unsigned t = 0; t < net->nt; t++) {
+			if (cost[t] == DDP_BIND_FORBID || net->ft[t] >= 0)
+				continue;
+			net->ft[t] = (int32_t)c;
+			if (net->load[t] < bound[t])
+				return (int)t;
+			for (unsigned b = 0; b < net->nc; b++) {
+				if (net->fc[b] != -2 ||
+				    !net->flow[(size_t)b * net->nt + t])
+					continue;
+				net->fc[b] = (int32_t)t;
+				net->pc[tail++] = b;
+			}
+		}
+	}
+	return -1;
+}
+
+/* The end of a shortest path with costs, or -1. */
+static int search(struct ddp_bind_net *net, int64_t *work)
+{
+	int end;
+
+	for (unsigned c = 0; c < net->nc; c++) {
+		net->pc[c] = net->left[c] ? 0 : FAR;
+		net->fc[c] = -1;
+	}
+	for (unsigned t = 0; t < net->nt; t++)
+		net->pt[t] = FAR;
+	do
+		*work -= (int64_t)net->nc * net->nt;
+	while (relax(net, true));
+	end = nearest(net);
+	/* What is out of reach now stays so: a new way back leads only to
+	 * where one can go already. */
+	if (end >= 0 && net->load[end] >= net->lo[end] && lacks(net))
+		return -1;
+	return end;
+}
+
+static uint64_t sum_left(const struct ddp_bind_net *net)
+{
+	uint64_t sum = 0;
+
+	for (unsigned c = 0; c < net->nc; c++)
+		sum += net->left[c];
+	return sum;
+}
+
 int64_t ddp_bind_net_solve(struct ddp_bind_net *net, int64_t *work)
 {
-	uint64_t todo = 0, room = 0;
+	bool flat = is_flat(net);
+	uint64_t room = 0;
 
 	memset(net->flow, 0, (size_t)net->nc * net->nt * sizeof(*net->flow));
 	memset(net->load, 0, net->nt * sizeof(*net->load));
-	for (unsigned c = 0; c < net->nc; c++) {
-		net->left[c] = net->supply[c];
-		todo += net->supply[c];
-	}
+	memcpy(net->left, net->supply, net->nc * sizeof(*net->left));
 	for (unsigned t = 0; t < net->nt; t++)
 		room += net->hi[t];
-	if (room < todo)
-		return -1;
 	*work -= (int64_t)net->nc * net->nt;
-	if (is_flat(net)) {
+	if (room < sum_left(net))
+		return -1;
+	if (flat)
 		start_flat(net);
-		todo = 0;
-		for (unsigned c = 0; c < net->nc; c++)
-			todo += net->left[c];
-	}
-	while (todo) {
-		int end;
+	while (sum_left(net)) {
+		int end = flat ? search_flat(net) : search(net, work);
 
-		for (unsigned c = 0; c < net->nc; c++) {
-			net->pc[c] = net->left[c] ? 0 : FAR;
-			net->fc[c] = -1;
-		}
-		for (unsigned t = 0; t < net->nt; t++)
-			net->pt[t] = FAR;
-		do
-			*work -= (int64_t)net->nc * net->nt;
-		while (relax(net, true));
-		end = nearest(net);
-		/* What is out of reach now stays so: a new way back leads
-		 * only to where one can go already. */
-		if (end < 0 || (net->load[end] >= net->lo[end] && lacks(net)))
+		*work -= (int64_t)net->nc * net->nt;
+		if (end < 0)
 			return -1;
 		augment(net, (unsigned)end);
-		todo = 0;
-		for (unsigned c = 0; c < net->nc; c++)
-			todo += net->left[c];
 	}
 	return total(net);
 }
