@@ -51,6 +51,7 @@ struct making {
 	uint64_t rest;
 	unsigned spare, ranks;
 	uint32_t supply;
+	unsigned open[DDP_BIND_TYPES + 1];
 };
 
 static bool seek(struct seek *s, uint64_t rest, unsigned spare);
@@ -251,23 +252,33 @@ static bool reaches(const struct ddp_bind_face *f, uint64_t doms, unsigned t)
 static bool pick_ranks(struct seek *s, struct making *m, unsigned t,
 		       unsigned need)
 {
-	unsigned most;
+	unsigned later, most, least;
 	bool found = false;
 
 	if (!need)
 		return try_block(s, m);
-	if (t == s->f->nt)
+	if (t == s->f->nt || need > m->open[t])
 		return false;
-	most = s->left[t] < need ? s->left[t] : need;
-	if (!reaches(s->f, m->b.doms, t))
-		most = 0;
-	for (unsigned a = most + 1; a-- > 0 && !found && !s->gave_up;) {
+	later = m->open[t + 1];
+	most = m->open[t] - later < need ? m->open[t] - later : need;
+	least = need > later ? need - later : 0;
+	for (unsigned a = most + 1; a-- > least && !found && !s->gave_up;) {
 		s->f->p->work--;
 		m->b.a[t] = (uint16_t)a;
 		found = pick_ranks(s, m, t + 1, need - a);
 		m->b.a[t] = 0;
 	}
 	return found;
+}
+
+/* The ranks that are left and can use the domains, of each type and later
+ * ones. */
+static void find_open(const struct seek *s, struct making *m)
+{
+	m->open[s->f->nt] = 0;
+	for (unsigned t = s->f->nt; t-- > 0;)
+		m->open[t] = m->open[t + 1] + (s->left[t] &&
+			reaches(s->f, m->b.doms, t) ? s->left[t] : 0);
 }
 
 /* All numbers of ranks that k to k + 1 units each make up the block. */
@@ -277,8 +288,9 @@ static bool count_ranks(struct seek *s, struct making *m)
 	unsigned lo = (m->supply + k1 - 1) / k1, hi = m->supply / k;
 	bool found = false;
 
-	if (hi > s->nleft)
-		hi = s->nleft;
+	find_open(s, m);
+	if (hi > m->open[0])
+		hi = m->open[0];
 	for (unsigned r = lo; r <= hi && !found && !s->gave_up; r++) {
 		uint64_t rest = m->rest & ~m->b.doms;
 		unsigned after = count_lines(s->f, rest, s->nleft - r);
