@@ -22,7 +22,7 @@
 #define DDP_BIND_NUMA 64
 #define DDP_BIND_RANKS 65535
 
-/* Steps of the search before it is given up; some tenths of a second. */
+/* Steps of the search before it is given up: about a second. */
 #define DDP_BIND_WORK 100000000
 
 enum ddp_bind_policy {

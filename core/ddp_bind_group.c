@@ -92,7 +92,8 @@ static void complete(struct group *w, struct pick *k)
 	uint64_t rest = k->left & ~k->taken;
 	uint64_t sum;
 
-	if (k->found && k->cost > k->want && w->p->work >= 0)
+	sum = k->cost + floor_of(w->p, rest);
+	if (w->p->work >= 0 && sum > (k->found ? k->want : k->best - 1))
 		return;
 	sum = k->cost + least(w, k->group + 1, rest, 0, NULL);
 	if (sum < k->best)
@@ -139,7 +140,7 @@ static void choose(struct group *w, struct pick *k, unsigned from)
 			continue;
 		if (p->twin[i] >= 0 && open >> p->twin[i] & 1)
 			continue;
-		p->work--;
+		p->work -= 4;
 		more = to_taken(p, i, k->taken);
 		k->taken |= bit;
 		k->cost += more;
