@@ -124,7 +124,7 @@ class Runner:
 
     def tables(self, folder):
         names = sorted(os.listdir(os.path.join(HERE, "tables")))
-        for name in (n for n in names if n.endswith(".md") and n != "README.md"):
+        for name in (n for n in names if n != "README.md"):
             table = read_table(os.path.join(HERE, "tables", name))
             path = os.path.join(folder, table["file"])
             for case in table["cases"]:

@@ -7,8 +7,8 @@ import json
 
 from topo import parse_list
 
-MOST_RANKS = 7      # up to here the best plan is searched for
-MOST_GPUS = 7
+MOST_RANKS = 8      # up to here the best plan is searched for
+MOST_GPUS = 8
 
 KEYS = {"version": int, "topology": str, "ntasks": int, "policy": str,
         "optimal": bool, "d1": int, "d2": int, "numa": int, "shared": bool,

@@ -9,6 +9,12 @@ from fixture_xml import (AMD, ASPEED, INTEL, MELLANOX, NVIDIA, Fixture, Node)
 from topo import format_list
 
 
+def part_of(rng, pus):
+    """A part of the PUs, more often a large one."""
+    least = rng.choice((1, 1 + len(pus) // 2, 1 + len(pus) // 2))
+    return rng.sample(pus, rng.randint(least, len(pus)))
+
+
 def cache():
     return Node("L3Cache", cache_size=1 << 24, depth=3, cache_linesize=64,
                 cache_associativity=16, cache_type=0)
@@ -32,8 +38,8 @@ class Maker:
         # Either one NUMA node for all, or at least one for each package.
         nodes = (1 if self.chance(0.1) else
                  min(4, packages + rng.choice((0, 0, 1, 2))))
-        most = rng.choice((2, 3, 4, 4, 6, 8))
-        if nodes > 2 and self.chance(0.75):
+        most = rng.choice((2, 3, 4, 6, 8, 8))
+        if nodes > 2 and self.chance(0.7):
             most = min(most, 4)
         if nodes < packages:
             return [(p, 0, rng.randint(1, most)) for p in range(packages)]
@@ -95,8 +101,7 @@ class Maker:
                 core, pu = core + 1, pu + width
         pus = sorted(root.cpus())
         if self.chance(0.3):
-            self.fix.allowed = set(self.rng.sample(
-                pus, self.rng.randint(1, len(pus))))
+            self.fix.allowed = set(part_of(self.rng, pus))
 
     # --- devices
 
@@ -246,12 +251,12 @@ def random_request(rng, topo):
     if rng.random() < 0.3:
         # Some that are not allowed may be asked for, but not only those.
         pus = sorted(p.os_index for p in topo.pus)
-        cpus = frozenset(rng.sample(pus, rng.randint(1, len(pus)))
+        cpus = frozenset(part_of(rng, pus)
                          + [rng.choice(sorted(topo.allowed))])
         args += ["--cpus", format_list(cpus)]
     n = max(1, len(gpus))
     if rng.random() < 0.7:
-        n = rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 12))
+        n = rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 12, 16))
         args += ["--ntasks", str(n)]
     policy = rng.choice(("best-effort",) * 5 + ("restricted",) * 2
                         + ("single-numa-node",) * 2 + ("none",))

@@ -132,81 +132,132 @@ def describe(request, plan):
             "ranks": ranks, "nics": []}
 
 
-# --- mistakes: each changes the plan, or what is said of it
+# --- mistakes: in the plan, or in what is said of it
 
-def swap_cpus(plan):
-    """The first two ranks, with other GPUs each, take each other's CPUs."""
-    (g, c), (h, d), *rest = plan
-    return [(g, d), (h, c)] + rest
-
-
-def swap_gpus(plan):
-    """The first and last rank exchange one GPU."""
-    (g, c), *rest, (h, d) = plan
-    return [(g[:-1] + h[-1:], c)] + rest + [(h[:-1] + g[-1:], d)]
+def exchange(plan, first, second):
+    """The plan with other (GPUs, CPUs) for the first and the last rank."""
+    return [first] + plan[1:-1] + [second]
 
 
-def move_cpu(plan):
-    """One CPU of the first rank goes to the second: a core is split."""
-    (g, c), (h, d), *rest = plan
-    one = frozenset([max(c)])
-    return [(g, c - one), (h, d | one)] + rest
+def swap_cpus(request, plan):
+    (g, c), (h, d) = plan[0], plan[-1]
+    return exchange(plan, (g, d), (h, c))
+
+
+def swap_gpus(request, plan):
+    (g, c), (h, d) = plan[0], plan[-1]
+    return exchange(plan, (g[:-1] + h[-1:], c), (h[:-1] + g[-1:], d))
+
+
+def swap_core(request, plan):
+    (g, c), (h, d) = plan[0], plan[-1]
+    one = next(u for u in request.units if u & c)
+    two = next(u for u in request.units if u & d)
+    return exchange(plan, (g, c - one | two), (h, d - two | one))
 
 
 def move_core(request, plan):
-    (g, c), (h, d), *rest = plan
+    (g, c), (h, d) = plan[0], plan[-1]
     one = next(u for u in request.units if u & c)
-    return [(g, c - one), (h, d | one)] + rest
+    return exchange(plan, (g, c - one), (h, d | one))
 
 
-def break_plan(what, request, plan):
-    (g, c), *rest = plan
-    last = len(plan) - 1
-    if what == "overlap":
-        return [(g, c | plan[last][1])] + rest
-    if what == "move_gpu":
-        return [(g + plan[last][0][:1], c)] + rest[:-1] + [
-            (plan[last][0][1:], plan[last][1])]
-    if what == "same_gpu":
-        return [(g, c)] + [(g, d) for _, d in rest]
-    if what == "reverse":
-        return plan[::-1]
-    if what == "lose_cpu":
-        return [(g, c - {max(c)})] + rest
-    if what == "disallowed":
-        more = {p.os_index for p in request.topo.pus} - request.cpus
-        return [(g, c | more)] + rest
-    simple = {"swap_cpus": swap_cpus, "swap_gpus": swap_gpus,
-              "move_cpu": move_cpu}
-    if what == "move_core":
-        return move_core(request, plan)
-    return simple[what](plan) if what in simple else plan
+def split_core(request, plan):
+    (g, c), (h, d) = plan[0], plan[-1]
+    one = frozenset([max(c)])
+    return exchange(plan, (g, c - one), (h, d | one))
 
 
-def break_words(what, said):
-    rank, gpus = said["ranks"][0], said["gpus"]
-    if what == "foreign_gpu":
-        rank["gpus"] = [i for i in range(len(gpus))
-                        if i not in ARGS.kept][:1] or [len(gpus)]
-    elif what in ("d1", "d2", "numa"):
-        said[what] += 1
-    elif what in ("shared", "optimal"):
-        said[what] = not said[what]
-    elif what == "rank_d1":
-        rank["d1"] += 1
-    elif what in ("rank_numa", "gpu_numa"):
-        rank[what.replace("rank_", "")] = [77]
-    elif what == "cores":
-        rank["cores"] += 1
-    elif what == "refused":
-        rank["refused"] = None if rank["refused"] else "no"
-    elif what == "bus":
-        gpus[0]["bus"] = gpus[-1]["bus"]
-    elif what == "no_key":
-        del said["d2"]
-    elif what == "random":
-        said["topology"] = str(random.random())
-    return said
+def move_gpu(request, plan):
+    (g, c), (h, d) = plan[0], plan[-1]
+    return exchange(plan, (g + h[:1], c), (h[1:], d))
+
+
+def overlap(request, plan):
+    (g, c), (_, d) = plan[0], plan[-1]
+    return [(g, c | d)] + plan[1:]
+
+
+def lose_cpu(request, plan):
+    g, c = plan[0]
+    return [(g, c - {max(c)})] + plan[1:]
+
+
+def no_cpu(request, plan):
+    return [(plan[0][0], frozenset())] + plan[1:]
+
+
+def disallowed(request, plan):
+    g, c = plan[0]
+    every = {p.os_index for p in request.topo.pus}
+    return [(g, c | (every - request.cpus))] + plan[1:]
+
+
+def same_gpu(request, plan):
+    return [(plan[0][0], c) for _, c in plan]
+
+
+def reverse(request, plan):
+    return plan[::-1]
+
+
+PLAN_MISTAKES = {f.__name__: f for f in (
+    swap_cpus, swap_gpus, swap_core, move_core, split_core, move_gpu, overlap,
+    lose_cpu, no_cpu, disallowed, same_gpu, reverse)}
+
+
+def foreign_gpu(request, said):
+    mine = {g.index for g in request.gpus}
+    said["ranks"][0]["gpus"] = [next(
+        i for i in range(len(mine) + 1) if i not in mine)]
+
+
+def wrong(key, of_rank=False):
+    """A number one too high, a list with another node, a flag turned."""
+    def change(request, said):
+        obj = said["ranks"][0] if of_rank else said
+        old = obj[key]
+        obj[key] = (not old if isinstance(old, bool) else
+                    old + 1 if isinstance(old, int) else [77])
+    return change
+
+
+def wrong_refusal(request, said):
+    rank = said["ranks"][0]
+    rank["refused"] = None if rank["refused"] else "a reason"
+
+
+def wrong_bus(request, said):
+    said["gpus"][0]["bus"] = "0000:fe:00.0"
+
+
+def no_gpu_list(request, said):
+    said["gpus"] = []
+
+
+def wrong_nic(request, said):
+    said["nics"] = [{"name": "x0", "bus": "0000:fe:00.0", "numa": [0]}]
+
+
+def missing_key(request, said):
+    del said["d2"]
+
+
+def one_rank_less(request, said):
+    said["ranks"].pop()
+
+
+def changing(request, said):
+    said["topology"] = str(random.random())
+
+
+WORD_MISTAKES = {f.__name__: f for f in (
+    foreign_gpu, wrong_refusal, wrong_bus, no_gpu_list, wrong_nic,
+    missing_key, one_rank_less, changing)}
+for name in ("d1", "d2", "numa", "shared", "optimal", "version"):
+    WORD_MISTAKES["wrong_" + name] = wrong(name)
+for name in ("d1", "numa", "gpu_numa", "cores"):
+    WORD_MISTAKES["wrong_rank_" + name] = wrong(name, True)
 
 
 def arguments():
@@ -240,23 +291,30 @@ def chosen(topo, text, parse):
     return found
 
 
-def main():
-    global ARGS
-    parse, ARGS = arguments()
-    topo = Topology(ARGS.input)
-    gpus = None if ARGS.gpus is None else chosen(topo, ARGS.gpus, parse)
-    n = ARGS.ntasks or max(1, len(topo.gpus if gpus is None else gpus))
-    request = Request(topo, n, gpus, ARGS.cpus, ARGS.policy)
-    ARGS.kept = {g.index for g in request.gpus}
-    what = os.environ.get("DDP_STUB_BREAK", "")
+def answer(request, what=""):
+    """What is printed, and the exit code."""
     plan = (handed_out(request) if request.policy == "none"
             else best_plan(request))
-    said = break_words(what, describe(request, break_plan(
-        what, request, plan)))
+    if what in PLAN_MISTAKES:
+        plan = PLAN_MISTAKES[what](request, plan)
+    said = describe(request, plan)
+    if what in WORD_MISTAKES:
+        WORD_MISTAKES[what](request, said)
     text = json.dumps(said)
-    print(text[:-1] if what == "text" else text)
     refused = any(r["refused"] for r in said["ranks"])
-    return int(refused) if what != "exit" else 1 - int(refused)
+    return (text[:-1] if what == "cut_text" else text,
+            int(refused) if what != "wrong_exit" else 1 - int(refused))
+
+
+def main():
+    parse, args = arguments()
+    topo = Topology(args.input)
+    gpus = None if args.gpus is None else chosen(topo, args.gpus, parse)
+    n = args.ntasks or max(1, len(topo.gpus if gpus is None else gpus))
+    text, rc = answer(Request(topo, n, gpus, args.cpus, args.policy),
+                      os.environ.get("DDP_STUB_BREAK", ""))
+    print(text)
+    return rc
 
 
 if __name__ == "__main__":
