@@ -268,6 +268,16 @@ class Policies(Case):
         self.assertEqual(self.refused("smt2", 2, "restricted", **words),
                          [True, True])
 
+    def test_what_was_left_out_counts(self):
+        # One rank with GPUs, or cores, of both sockets: each socket has as
+        # many, though not among those given.
+        topo = self.topos["smt2"]
+        for words in (dict(gpus=[topo.gpus[0], topo.gpus[2]]),
+                      dict(gpus=topo.gpus[:1], cpus=parse_list("0,4"))):
+            words.setdefault("cpus", parse_list("0-1"))
+            self.assertEqual(self.refused("smt2", 1, "restricted", **words),
+                             [True])
+
 
 # Mistake: where it is made (fixture, ranks, policy), what must be named.
 SEEN = {
