@@ -82,11 +82,11 @@ class Runner:
             lines.append("  it said: " + err.strip()[:300])
         return "\n".join(lines)
 
-    def judge(self, path, request, args, again=False):
+    def judge(self, path, request, args, again=False, search=True):
         """"" or what is wrong; the plan printed too."""
         self.cases += 1
         out, err, rc = self.call(path, args)
-        problems = plan_checks.check(request, out, rc)
+        problems = plan_checks.check(request, out, rc, search)
         if again and self.call(path, args)[::2] != (out, rc):
             problems.append(("deterministic", "a second run differs"))
         if problems:
@@ -139,7 +139,8 @@ class Runner:
         topo = Topology(path)
         request = Request(topo, case["ntasks"],
                           policy=case.get("policy", "best-effort"))
-        failed, out, rc = self.judge(path, request, case["args"], True)
+        # What is best there was found by hand, and a search takes minutes.
+        failed, out, rc = self.judge(path, request, case["args"], True, False)
         problems = []
         try:
             problems = compare_table(case, json.loads(out), rc)
