@@ -102,7 +102,7 @@ static bool gets(const struct ddp_bind_prob *p, const unsigned *owner,
 
 static int by_number(const void *a, const void *b)
 {
-	const unsigned *x = a, *y = b;
+	const uint32_t *x = a, *y = b;
 
 	return (*x > *y) - (*x < *y);
 }

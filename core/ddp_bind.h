@@ -70,7 +70,7 @@ enum ddp_bind_unit {
 };
 
 struct ddp_bind_rank {
-	uint32_t *gpus;		/* in the order of gpu_pos */
+	uint32_t *gpus;		/* in the order of gpu_pos; none: as given */
 	unsigned ngpus;
 	uint32_t *pus;		/* rising */
 	unsigned npus;
