@@ -196,7 +196,7 @@ class Policies(Case):
                       "--ntasks", "4")
         # A rank's own GPUs are in the order of the tree.
         self.assertEqual(self.ranks(p, "gpus"),
-                         [[0, 7], [1, 2], [3, 4], [5, 6]])
+                         [[7, 0], [1, 2], [3, 4], [5, 6]])
         self.assertEqual((p["d1"], p["optimal"]), (None, None))
 
     def test_single_numa_node(self):
