@@ -194,7 +194,7 @@ class Policies(Case):
     def test_none(self):
         p = self.plan("eight", "--policy", "none", "--gpus", "7,0-6",
                       "--ntasks", "4")
-        # A rank's own GPUs are in the order of the tree.
+        # In the order given, also within a rank.
         self.assertEqual(self.ranks(p, "gpus"),
                          [[7, 0], [1, 2], [3, 4], [5, 6]])
         self.assertEqual((p["d1"], p["optimal"]), (None, None))
