@@ -108,19 +108,34 @@ static void free_box(struct box *b)
 	free(b->line);
 }
 
-/* The ranks that have GPU i of the topology, as "rank 0,1"; or "free". */
+static bool has_gpu(const struct topo_plan *p, unsigned rank, unsigned i)
+{
+	const struct ddp_bind_rank *r = &p->plan.ranks[rank];
+
+	for (unsigned g = 0; g < r->ngpus; g++)
+		if (p->gpus[r->gpus[g]] == i)
+			return true;
+	return false;
+}
+
+/* The ranks that have GPU i of the topology, as "rank 0-3,8"; or "free". */
 static void owners(const struct topo_plan *p, unsigned i, char *buf,
 		   size_t size)
 {
-	size_t pos = 0;
+	unsigned n = p->plan.nranks;
 	bool selected = false;
+	size_t pos = 0;
 
 	buf[0] = '\0';
-	for (unsigned r = 0; r < p->plan.nranks; r++)
-		for (unsigned g = 0; g < p->plan.ranks[r].ngpus; g++)
-			if (p->gpus[p->plan.ranks[r].gpus[g]] == i)
-				(void)ddp_text_add(buf, size, &pos, "%s%u",
-						   pos ? "," : "rank ", r);
+	for (unsigned r = 0, end; r < n; r = end + 1) {
+		for (end = r; end < n && has_gpu(p, end, i);)
+			end++;
+		if (end == r)
+			continue;
+		if (ddp_text_add(buf, size, &pos, end > r + 1 ? "%s%u-%u" :
+				 "%s%u", pos ? "," : "rank ", r, end - 1))
+			break;
+	}
 	for (unsigned g = 0; g < p->ngpus; g++)
 		selected |= p->gpus[g] == i;
 	if (!pos)

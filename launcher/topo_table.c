@@ -83,9 +83,10 @@ static void summary(const struct topo_plan *p, FILE *f)
 {
 	const struct ddp_bind_plan *b = &p->plan;
 
-	fprintf(f, "%s: %u GPUs of %u, %u cores, %u CPUs for %u ranks, policy "
+	fprintf(f, "%s: %u GPUs of %u, %u cores, %u CPUs for %u rank%s, policy "
 		"%s\n", p->topo->label, p->ngpus, p->topo->ngpus, p->in.ncores,
-		p->in.npus, b->nranks, ddp_bind_policy_name(b->policy));
+		p->in.npus, b->nranks, b->nranks == 1 ? "" : "s",
+		ddp_bind_policy_name(b->policy));
 	if (b->policy == DDP_BIND_NONE) {
 		fputs("nothing is bound; GPUs in the given order\n", f);
 		return;
