@@ -59,6 +59,15 @@ static uint64_t shared_cost(const struct ddp_bind_prob *p, const uint8_t *x,
 	return sum;
 }
 
+/* Has a GPU of the class units at its own NUMA nodes? */
+static bool is_near(const struct ddp_bind_prob *p, unsigned j)
+{
+	for (unsigned c = 0; c < p->nc; c++)
+		if (p->numa[c] & p->gnuma[j])
+			return true;
+	return false;
+}
+
 /* The k nearest units of a group that has the node for itself. */
 static uint64_t alone_cost(struct ddp_bind_prob *p, const uint8_t *x)
 {
@@ -330,7 +339,10 @@ int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best)
 		uint8_t x[DDP_BIND_GPUS] = { 0 };
 
 		x[j] = 1;
-		s->alone[j] = alone_cost(p, x);
+		/* In a group it may be sent to the nodes of another, where
+		 * there are fewer units. */
+		s->alone[j] = p->unit == DDP_BIND_SHARED && !is_near(p, j) ?
+			0 : alone_cost(p, x);
 		s->left[j] = p->size[j];
 	}
 	if (p->g < p->n) {
