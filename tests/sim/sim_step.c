@@ -15,14 +15,15 @@
 /* No phase may take longer; a missing answer ends in this. */
 #define PHASE_S 60
 
-/* Lines from the controller to srun: say, end, quit. */
+/* Lines from the controller to srun: say, wait, end, quit. */
 static void take_line(struct sim *s)
 {
 	const char *line = s->line;
 
 	if (!strncmp(line, "say ", 4))
 		s->says++;
-	else if (sscanf(line, "end %d", &s->code) != 1)
+	else if (strcmp(line, "wait 0") &&
+		 sscanf(line, "end %d", &s->code) != 1)
 		sim_fail(s, "the controller said \"%.200s\"", line);
 	if (getenv("SIM_VERBOSE"))
 		fprintf(stderr, "%s\n", line);
