@@ -535,6 +535,28 @@ class Failure(Case):
             code, said, _ = step.exit(137)
             self.assertEqual((code, said), (-1, []))
 
+    def test_what_was_stopped_is_no_failure(self):
+        """--ddp-abort=node: one failure; the other node ends much later."""
+        path = os.path.join(self.dir.name, "report.json")
+        step = self.step(abort=1, report=path)
+        a, b = step.start()
+        a.exit(0, exited(7))
+        a.abort()
+        a.exit(1, 15, AFTER_ABORT)
+        a.gone(1)
+        a.bye()
+        time.sleep(0.6)
+        b.finish()
+        code, said, _ = step.exit(7)
+        self.assertEqual((code, len(said)), (7, 2))
+        later = re.search(r"stopped: 1 rank on 1 node \(1 by SIGTERM\), "
+                          r"all gone (\d+) ms later$", said[1])
+        self.assertLess(int(later[1]), 400)
+        with open(path) as f:
+            stopped = json.load(f)["stopped"]
+        self.assertEqual(stopped["ranks"], 1)
+        self.assertIsNotNone(stopped["last_gone"])
+
     def test_slurms_kill_before_the_grace_is_over(self):
         step = self.step(grace=5000)
         a, b = step.start()
