@@ -94,8 +94,8 @@ int ddp_gate_send_why(const struct ddp_gate *g, uint32_t local,
 
 /*
  * The agent's side. recv: 1 and a message (*conf is filled for DDP_GATE_CONF,
- * why for DDP_GATE_WHY; *pidfd is -1 or the caller's to close; kind 0 is for nobody), 0 if there is
- * none now, -1 at the end of the stream.
+ * why for DDP_GATE_WHY; *pidfd is -1 or the caller's to close; kind 0 is for
+ * nobody), 0 if there is none now, -1 at the end of the stream.
  */
 int ddp_gate_recv(int sock, struct ddp_gate_msg *m,
 		  struct ddp_gate_conf *conf, char why[DDP_GATE_WHY_MAX],

@@ -127,7 +127,8 @@ static int visit(pid_t pid, void *arg)
 	struct agent_proc *p;
 
 	if (pid == w->self || pid == a->conf.stepd ||
-	    ddp_proc_stat(pid, &st) || is_dead(&st) || st.start < a->oldest || ddp_proc_status(pid, &status) ||
+	    ddp_proc_stat(pid, &st) || is_dead(&st) || st.start < a->oldest ||
+	    ddp_proc_status(pid, &status) ||
 	    (status.uid[0] != w->uid && status.uid[2] != w->uid))
 		return 0;
 	p = append(w->list);

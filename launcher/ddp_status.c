@@ -265,7 +265,8 @@ static void not_here(const struct ask *a, const char *id)
 {
 	fprintf(stderr, "ddp-status: no step of job %" PRIu32 "%s that you may "
 		"ask about is watched on this host%s.\nIt must run where "
-		"the step's srun runs (in a batch job: the job's first node), as the job's user:\n"
+		"the step's srun runs (in a batch job: the job's first node), "
+		"as the job's user:\n"
 		"  srun --jobid=%" PRIu32 " --overlap -N1 -n1 -w HOST "
 		"ddp-status %s\n", a->job, a->one_step ? " with this number" :
 		"", a->one_step ? "" : " by srun --ddp-launch", a->job, id);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp-agent alone, between a controller and a slurmstepd that are played."""
 import os
+import random
 import shutil
 import signal
 import socket
@@ -718,25 +719,43 @@ class Port(Case):
             self.assertEqual(m.kind, h.PORT_USED, m)
             c.abort(grace=0)
 
+    @staticmethod
+    def free_ports(n):
+        """The first of n ports in a row that nobody has now."""
+        for _ in range(1000):
+            first = random.randrange(20000, 30000)
+            socks = [socket.socket() for _ in range(n)]
+            try:
+                for i, s in enumerate(socks):
+                    s.bind(("", first + i))
+                return first
+            except OSError:
+                pass
+            finally:
+                for s in socks:
+                    s.close()
+        raise AssertionError("no free ports")
+
     def test_range_and_fixed(self):
-        s, c, port = self.reserved("nap 60", lo=42000, hi=42003)
-        self.assertIn(port, range(42000, 42004))
-        m = c.reserve(port=42002)
-        self.assertEqual(m.port, 42002)
-        p = self.listen(42003)
+        at = self.free_ports(5)
+        s, c, port = self.reserved("nap 60", lo=at, hi=at + 3)
+        self.assertIn(port, range(at, at + 4))
+        m = c.reserve(port=at + 2)
+        self.assertEqual(m.port, at + 2)
+        p = self.listen(at + 3)
         until(lambda: not h.subprocess.call(
             ["python3", "-c", "import socket; "
-             "socket.create_connection(('127.0.0.1', 42003))"],
+             f"socket.create_connection(('127.0.0.1', {at + 3}))"],
             stderr=subprocess.DEVNULL))
-        m = c.reserve(port=42003)
+        m = c.reserve(port=at + 3)
         self.assertEqual(m.port, 0)
         self.assertIn("in use by", m.text)
         self.assertIn("user id 0" if h.UID else f"pid {p.pid}", m.text)
-        m = c.reserve(lo=42003, hi=42003)
+        m = c.reserve(lo=at + 3, hi=at + 3)
         self.assertEqual(m.port, 0)
-        self.assertIn("no port of 42003-42003", m.text)
-        m = c.reserve(lo=42003, hi=42004)
-        self.assertEqual(m.port, 42004)
+        self.assertIn(f"no port of {at + 3}-{at + 3}", m.text)
+        m = c.reserve(lo=at + 3, hi=at + 4)
+        self.assertEqual(m.port, at + 4)
 
     def test_thief_of_ones_own(self):
         s, c, port = self.reserved("nap 60")
