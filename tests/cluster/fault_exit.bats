@@ -101,7 +101,8 @@ teardown() { fault_teardown; }
 }
 
 @test "SIGPIPE is a cause where there is no other" {
-	ends 141 5 '1:join,kill=13' '*:join,sleep'
+	# Once all are there: who is still on the way to it sees more.
+	ends 141 5 '1:join,after=200,kill=13' '*:join,sleep'
 	named 1 "killed by SIGPIPE"
 	clean
 }
