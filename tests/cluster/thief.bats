@@ -22,7 +22,8 @@ setup()
 	DIR=$(new_dir)
 	cd "$DIR" || return 1
 	THIEF=''
-	STARTS=${DDP_LONG:+1000}
+	# With --all a thousand in the whole file.
+	STARTS=${DDP_LONG:+400}
 	STARTS=${STARTS:-20}
 	cat_rank >rank.py
 }
