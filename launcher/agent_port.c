@@ -82,15 +82,18 @@ static int bind_range(uint16_t lo, uint16_t hi)
 	return fd;
 }
 
-/* In use, but nobody listens: who has it may be about to let it go, and could
- * not be named. */
-static int bind_named(uint16_t port)
+/*
+ * In use, but nobody listens: who has it may be about to let it go, and could
+ * not be named. *who: the listener, if there is one; inode 0: none was seen.
+ */
+static int bind_named(uint16_t port, struct agent_listener *who)
 {
-	struct agent_listener l;
 	int fd = bind_port(port), error = errno;
 
-	for (int i = 0; i < AGAIN && fd < 0 && error == EADDRINUSE &&
-	     !agent_diag_listeners(port, &l, 1); i++) {
+	who->inode = 0;
+	for (int i = 0; i < AGAIN && fd < 0 && error == EADDRINUSE; i++) {
+		if (agent_diag_listeners(port, who, 1) > 0)
+			break;
 		(void)poll(NULL, 0, AGAIN_MS);
 		fd = bind_port(port);
 		error = errno;
@@ -150,16 +153,16 @@ static void describe(const struct agent_listener *l, pid_t pid, char *buf,
 			       (unsigned)l->uid);
 }
 
-static void why_not(const struct ddp_msg *m, int error, char *buf,
+static void why_not(const struct ddp_msg *m, int error,
+		    const struct agent_listener *listener, char *buf,
 		    size_t size)
 {
-	struct agent_listener l[AGENT_LISTENERS];
 	uint16_t port = m->u.reserve.lo ? 0 : m->u.reserve.port;
 	char who[160] = "another process";
 
 	if (port && error == EADDRINUSE) {
-		if (agent_diag_listeners(port, l, AGENT_LISTENERS) > 0)
-			describe(&l[0], find_holder(l[0].inode), who,
+		if (listener->inode)
+			describe(listener, find_holder(listener->inode), who,
 				 sizeof(who));
 		(void)snprintf(buf, size, "port %u is in use by %s; "
 			"--ddp-master-port=auto finds a free one", port, who);
@@ -180,18 +183,19 @@ void agent_port_reserve(struct agent *a, const struct ddp_msg *m)
 {
 	struct ddp_msg out = { .type = DDP_MSG_PORT };
 	uint16_t lo = m->u.reserve.lo, hi = m->u.reserve.hi;
+	struct agent_listener who = { 0, 0 };
 
 	if (a->answered)
 		return;
 	agent_port_free(a);
 	if (m->u.reserve.port || !lo || hi < lo)
-		a->port.fd = bind_named(m->u.reserve.port);
+		a->port.fd = bind_named(m->u.reserve.port, &who);
 	if (a->port.fd < 0 && lo && hi >= lo)
 		a->port.fd = bind_range(lo, hi);
 	if (a->port.fd >= 0)
 		a->port.port = out.u.port.port = port_of(a->port.fd);
 	else
-		why_not(m, errno, out.u.port.text, sizeof(out.u.port.text));
+		why_not(m, errno, &who, out.u.port.text, sizeof(out.u.port.text));
 	agent_link_send(a, &out);
 }
 
