@@ -38,6 +38,16 @@ static int open_file(pid_t pid, const char *name, int flags)
 	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
 }
 
+static DIR *open_dir(pid_t pid, const char *name)
+{
+	int fd = open_file(pid, name, O_DIRECTORY);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir && fd >= 0)
+		close(fd);
+	return dir;
+}
+
 int ddp_proc_read(pid_t pid, const char *name, char *buf, size_t size)
 {
 	char path[64];
@@ -264,18 +274,14 @@ bool ddp_proc_in_step(pid_t pid, const struct ddp_proc_step *step)
 
 bool ddp_proc_thread_in_step(pid_t pid, const struct ddp_proc_step *step)
 {
-	int fd = open_file(pid, "task", O_DIRECTORY);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = open_dir(pid, "task");
 	char name[48];
 	struct dirent *e;
 	uint32_t tid;
 	bool yes = false;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return false;
-	}
 	for (int i = 0; i < THREADS_MAX && !yes && (e = readdir(dir)); i++) {
 		if (ddp_text_u32(e->d_name, 1, INT32_MAX, &tid) ||
 		    tid == (uint32_t)pid)
@@ -290,20 +296,16 @@ bool ddp_proc_thread_in_step(pid_t pid, const struct ddp_proc_step *step)
 
 bool ddp_proc_has_socket(pid_t pid, uint64_t inode)
 {
-	int fd = open_file(pid, "fd", O_DIRECTORY);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = open_dir(pid, "fd");
 	char name[48], link[48];
 	struct dirent *e;
 	bool found = false;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (!dir)
 		return false;
-	}
 	(void)snprintf(name, sizeof(name), "socket:[%" PRIu64 "]", inode);
 	for (int i = 0; i < FILES_MAX && !found && (e = readdir(dir)); i++) {
-		ssize_t n = readlinkat(fd, e->d_name, link, sizeof(link) - 1);
+		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
 
 		link[n > 0 ? n : 0] = '\0';
 		found = !strcmp(link, name);

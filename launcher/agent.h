@@ -224,8 +224,7 @@ void agent_task_free(struct agent *a);
 
 /* --- agent_step */
 void agent_pids_add(struct agent_pids *p, pid_t pid, uint64_t until);
-const struct agent_pid *agent_pids_find(const struct agent_pids *p,
-					pid_t pid);
+struct agent_pid *agent_pids_find(const struct agent_pids *p, pid_t pid);
 /* The clock of ddp_proc_stat.start. */
 uint64_t agent_now_ticks(void);
 /* All live processes of this user that are not older than slurmstepd.

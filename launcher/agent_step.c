@@ -23,7 +23,7 @@
 #define PROCS_MAX 65536
 #define DEPTH_MAX 64
 
-static struct agent_pid *find(const struct agent_pids *p, pid_t pid)
+struct agent_pid *agent_pids_find(const struct agent_pids *p, pid_t pid)
 {
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->v[i].pid == pid)
@@ -31,14 +31,9 @@ static struct agent_pid *find(const struct agent_pids *p, pid_t pid)
 	return NULL;
 }
 
-const struct agent_pid *agent_pids_find(const struct agent_pids *p, pid_t pid)
-{
-	return find(p, pid);
-}
-
 void agent_pids_add(struct agent_pids *p, pid_t pid, uint64_t until)
 {
-	struct agent_pid *had = find(p, pid);
+	struct agent_pid *had = agent_pids_find(p, pid);
 
 	if (had) {
 		had->until = until;
@@ -66,7 +61,7 @@ void agent_pids_add(struct agent_pids *p, pid_t pid, uint64_t until)
  */
 static bool is_in(const struct agent_pids *p, pid_t number, uint64_t start)
 {
-	const struct agent_pid *known = find(p, number);
+	const struct agent_pid *known = agent_pids_find(p, number);
 
 	return known && start <= known->until;
 }
