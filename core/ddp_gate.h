@@ -65,7 +65,7 @@ enum ddp_gate_kind {
 	DDP_GATE_TASK,		/* slurmstepd forked a task; with its pidfd */
 	DDP_GATE_HERE,		/* a task waits at the gate */
 	DDP_GATE_EXITED,	/* slurmstepd saw a task's end */
-	DDP_GATE_WHY		/* a task ends before the start; with a text */
+	DDP_GATE_WHY		/* a task ends before its program; with a text */
 };
 
 #define DDP_GATE_WHY_MAX 256

@@ -52,7 +52,7 @@ struct agent_task {
 	uint64_t start;		/* see ddp_proc_stat; 0 if not seen alive */
 	uint32_t status;
 	uint64_t when_us;
-	char *why;		/* it ends before the start: said itself */
+	char *why;		/* it ends before its program: said itself */
 	char *cgmem;		/* see ddp_cgmem.h; NULL if not known */
 	uint64_t kills;
 };

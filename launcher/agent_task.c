@@ -131,7 +131,7 @@ void agent_task_tell(struct agent *a)
 
 void agent_task_why(struct agent *a, uint32_t local, const char *why)
 {
-	if (!a->opened && !a->tasks[local].why)
+	if (!a->tasks[local].why)
 		a->tasks[local].why = strdup(why);
 }
 
@@ -289,8 +289,7 @@ static void on_pidfd(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	/* Its last word may be waiting there. */
-	if (!a->opened)
-		agent_gate_drain(a);
+	agent_gate_drain(a);
 	if (t->life != TASK_LIVE)
 		return;
 	set_when(t);

@@ -352,36 +352,9 @@ static int wait_killable(int ms, struct ddp_gate_answer *out,
 	return rc;
 }
 
-int ddp_agent_early(spank_t sp, const char *text)
+int ddp_agent_why(uint32_t local, const char *text)
 {
-	int local = 0;
-
-	return spank_get_item(sp, S_TASK_ID, &local) == ESPANK_SUCCESS ?
-		ddp_gate_send_why(&gate, (uint32_t)local, text) : -1;
-}
-
-/* As a program would: the agent reads it when the task has ended. */
-void ddp_agent_why(uint32_t rank, const char *text)
-{
-	char path[DDP_GATE_DIR_MAX + 24], dir[DDP_GATE_DIR_MAX];
-	int fd;
-
-	if (gate.file < 0)
-		return;
-	ddp_gate_get_dir(&gate, dir);
-	if (!dir[0])
-		return;
-	snprintf(path, sizeof(path), "%s/%" PRIu32 ".json", dir, rank);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-		  0600);
-	if (fd < 0)
-		return;
-	dprintf(fd, "{\"message\": \"");
-	for (const char *p = text; *p; p++)
-		dprintf(fd, *p == '"' || *p == '\\' ? "\\%c" : "%c",
-			(unsigned char)*p < 32 ? ' ' : *p);
-	dprintf(fd, "\"}");
-	close(fd);
+	return ddp_gate_send_why(&gate, local, text);
 }
 
 int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,

@@ -154,11 +154,9 @@ void ddp_agent_clear(void);
 void ddp_drain(void);
 /* In slurmstepd itself, before it. */
 void ddp_drain_init(void);
-/* A task that ends before the start: the reason goes to the agent, and from
+/* A task that ends before its program: the reason goes to the agent, and from
  * it to the user. 0, or -1: nobody would tell it. */
-int ddp_agent_early(spank_t sp, const char *text);
-/* The same after the start; also by the task itself. */
-void ddp_agent_why(uint32_t rank, const char *text);
+int ddp_agent_why(uint32_t local, const char *text);
 /*
  * A task: wait for the whole step, if srun has a controller. Returns 0 and
  * the answer (state DDP_GATE_WAIT: no controller), or -1 with *err; free

@@ -35,7 +35,7 @@ struct facts {
 static void __attribute__((noreturn)) refuse(const struct facts *f,
 					     const struct ddp_err *err)
 {
-	ddp_agent_why(f->shown, err->text);
+	(void)ddp_agent_why(f->local, err->text);
 	dprintf(STDERR_FILENO, DDP_MSG "error: node %s, rank %" PRIu32 ": %s\n",
 		f->name, f->shown, err->text);
 	_exit(1);
@@ -301,7 +301,7 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 	    ESPANK_SUCCESS && !ddp_plan_parse(&t->plan, text, &err) &&
 	    t->plan.mode == DDP_MODE_FULL && !t->plan.het &&
 	    (check_plan(f, &t->plan, &err) || ddp_task_check(t, &err))) {
-		if (ddp_agent_early(sp, err.text))
+		if (ddp_agent_why(f->local, err.text))
 			refuse(f, &err);
 		_exit(1);
 	}
