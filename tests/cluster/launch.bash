@@ -254,8 +254,10 @@ step_state()
 
 # --- nodes with names of their own ---------------------------------------------
 
-# free_ports N: the first of N ports in a row that nobody listens on, below
-# the ephemeral range.
+# free_ports N: the first of N ports in a row that nobody listens on, above
+# devcluster's and below those that steps take by themselves (20000 and up):
+# ddp-launch cannot try its ports out, and a slurmd that sat on one would look
+# like a thief.
 free_ports()
 {
 	"$PYTHON" - "$1" <<-'X'
@@ -265,7 +267,7 @@ free_ports()
 	    with socket.socket() as s:
 	        return s.connect_ex(("127.0.0.1", port)) != 0
 	for _ in range(1000):
-	    first = random.randrange(21000, 32000 - n)
+	    first = random.randrange(18500, 20000 - n)
 	    if all(free(first + i) for i in range(n)):
 	        print(first)
 	        sys.exit(0)
