@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* GPUs by position; there are few. */
-static int sort_gpus(struct ddp_bind_prob *p, struct ddp_err *err)
+static void sort_gpus(struct ddp_bind_prob *p)
 {
 	const struct ddp_bind_in *in = p->in;
 
@@ -20,15 +20,11 @@ static int sort_gpus(struct ddp_bind_prob *p, struct ddp_err *err)
 			at--;
 		}
 		p->gpu[at] = i;
-		if (at && in->gpu_pos[p->gpu[at - 1]] == in->gpu_pos[i])
-			return ddp_err_set(err, DDP_EINVAL,
-					   "two GPUs have one position");
 	}
 	for (unsigned i = 0; i < p->g; i++)
 		for (unsigned j = 0; j < p->g; j++)
 			p->e[i][j] = i == j ? 0 :
 				in->e[p->gpu[i] * p->g + p->gpu[j]];
-	return 0;
 }
 
 static void choose_unit(struct ddp_bind_prob *p)
@@ -172,9 +168,9 @@ int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 	p->in = in;
 	p->n = in->nranks;
 	p->g = in->ngpus;
-	p->work = in->work ? in->work : DDP_BIND_WORK;
-	if (sort_gpus(p, err))
-		return -1;
+	p->budget = in->work ? in->work : DDP_BIND_WORK;
+	p->work = p->budget;
+	sort_gpus(p);
 	at = calloc(units + 1, sizeof(uint64_t) + sizeof(*p->near) +
 		    (4 + g) * sizeof(uint32_t));
 	if (!at)

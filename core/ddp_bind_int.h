@@ -66,7 +66,7 @@ struct ddp_bind_near {
 /* The input, sorted and in classes. GPU i is the i-th by gpu_pos. */
 struct ddp_bind_prob {
 	const struct ddp_bind_in *in;
-	int64_t work;
+	int64_t work, budget;			/* left; at first */
 	unsigned n, g;
 	unsigned gpu[DDP_BIND_GPUS];		/* to the caller's number */
 	uint32_t e[DDP_BIND_GPUS][DDP_BIND_GPUS];
@@ -99,6 +99,10 @@ struct ddp_bind_prob {
 	void *mem;
 };
 
+/* -1 with DDP_EINVAL for an input that makes no sense. */
+int ddp_bind_check(const struct ddp_bind_in *in, struct ddp_err *err);
+
+/* The input must have been checked, and stay. */
 int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 		       struct ddp_err *err);
 void ddp_bind_prob_free(struct ddp_bind_prob *p);
@@ -283,6 +287,41 @@ void ddp_bind_seats_fill(struct ddp_bind_face *f,
  */
 int ddp_bind_share(struct ddp_bind_prob *p, const struct ddp_bind_best *b,
 		   unsigned *owner, uint64_t *gpus, struct ddp_err *err);
+
+/*
+ * The search and ddp_bind_share() together, where there are GPUs and the
+ * policy is not none.
+ */
+int ddp_bind_solve(struct ddp_bind_prob *p, struct ddp_bind_best *best,
+		   unsigned *owner, uint64_t *gpus, struct ddp_err *err);
+
+/* Without GPUs: units in their order, the first ranks one more. */
+void ddp_bind_share_in_order(const struct ddp_bind_prob *p, unsigned *owner);
+
+/*
+ * Policy none: GPUs in the given order. gpus are zeros, and become sets of
+ * the caller's numbers.
+ */
+void ddp_bind_share_listed(const struct ddp_bind_in *in, uint64_t *gpus);
+
+/* A set of sorted GPUs as one of the caller's numbers. */
+uint64_t ddp_bind_gpus_named(const struct ddp_bind_prob *p, uint64_t gpus);
+
+/* The GPUs of an empty rank of a plan: a set of the caller's numbers. */
+int ddp_bind_fill_gpus(const struct ddp_bind_in *in, struct ddp_bind_rank *r,
+		       uint64_t gpus, struct ddp_err *err);
+
+/*
+ * After that its PUs: those it owns; owner NULL: every PU near its GPUs, or
+ * all of them if none is near or the policy is none.
+ */
+int ddp_bind_fill_pus(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,
+		      unsigned rank, const unsigned *owner,
+		      struct ddp_err *err);
+
+/* Ranks that have both: distances and NUMA nodes, D1 by core or by PU. */
+void ddp_bind_fill_count(const struct ddp_bind_in *in,
+			 struct ddp_bind_plan *plan, bool by_pu);
 
 /* The policy's word on a plan that is complete but for that. */
 int ddp_bind_judge(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,
