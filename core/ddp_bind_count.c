@@ -66,8 +66,10 @@ void ddp_bind_count_start(struct ddp_bind_face *f)
 		states *= w->many[s] + 1;
 		w->on = states * (f->n + 1) <= TABLE;
 	}
-	if (w->on)
-		memset(w->table, UNKNOWN, states * (f->n + 1));
+	if (!w->on)
+		return;
+	memset(w->table, UNKNOWN, states * (f->n + 1));
+	f->p->work -= (int64_t)states * (f->n + 1) / 64;
 }
 
 /* The block has this supply: all numbers of ranks that fit, and the rest. */
@@ -90,6 +92,9 @@ static void add_size(struct ddp_bind_face *f, struct making *m, unsigned s,
 {
 	const struct ddp_bind_count *w = f->p->count;
 
+	f->p->work--;
+	if (f->p->work < 0)
+		return;
 	if (s == w->nsizes) {
 		close_block(f, m, state, supply);
 		return;
@@ -129,11 +134,14 @@ int ddp_bind_count_blocks(struct ddp_bind_face *f, uint64_t doms,
 			  unsigned ranks)
 {
 	struct ddp_bind_count *w = f->p->count;
-	unsigned state = 0;
+	unsigned state = 0, blocks;
 
 	if (!w->on)
 		return -1;
 	for (; doms; doms &= doms - 1)
 		state += w->stride[w->size_of[__builtin_ctzll(doms)]];
-	return (int)most_blocks(f, state, ranks);
+	blocks = most_blocks(f, state, ranks);
+	/* Without work the table is not what it says. */
+	w->on = f->p->work >= 0;
+	return w->on ? (int)blocks : -1;
 }

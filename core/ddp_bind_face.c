@@ -213,6 +213,7 @@ static void take_columns(struct ddp_bind_faces *fs, unsigned part)
 	struct ddp_bind_prob *p = f->p;
 
 	f->ncol = f->ndom = 0;
+	memset(f->reach, 0, f->nt * sizeof(*f->reach));
 	for (unsigned c = 0; c < p->nc; c++) {
 		uint8_t *row = f->arc + (size_t)f->ncol * f->nt;
 		unsigned col = 0, dom;
@@ -221,8 +222,10 @@ static void take_columns(struct ddp_bind_faces *fs, unsigned part)
 		if (fs->part[c] != part)
 			continue;
 		dom = take_domain(f, p->numa[c]);
-		for (unsigned t = 0; t < f->nt; t++)
+		for (unsigned t = 0; t < f->nt; t++) {
 			row[t] = used(fs, c, f->type[t]);
+			f->reach[t] |= (uint64_t)row[t] << dom;
+		}
 		while (col < f->ncol && (f->dom[col] != dom ||
 		       memcmp(f->arc + (size_t)col * f->nt, row, f->nt)))
 			col++;

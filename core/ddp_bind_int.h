@@ -162,6 +162,7 @@ struct ddp_bind_face {
 	unsigned type[DDP_BIND_TYPES];	/* its number in the whole */
 	uint16_t ranks[DDP_BIND_TYPES];
 	int8_t force[DDP_BIND_TYPES];	/* -1: k each, 1: k + 1, 0: either */
+	uint64_t reach[DDP_BIND_TYPES];	/* domains that it can use */
 	unsigned ncol;
 	uint32_t *supply, *dom;		/* of each column */
 	uint32_t *col_of;		/* of each class, or UINT32_MAX */

@@ -216,6 +216,7 @@ static bool try_block(struct seek *s, const struct making *m)
 	uint32_t lo = 0, hi = 0, a, z;
 	bool found;
 
+	s->f->p->work -= s->f->nt / 4;
 	if (after > m->spare || !rest != (s->nleft == m->ranks))
 		return false;
 	for (unsigned t = 0; t < s->f->nt; t++) {
@@ -240,14 +241,6 @@ static bool try_block(struct seek *s, const struct making *m)
 	return found;
 }
 
-static bool reaches(const struct ddp_bind_face *f, uint64_t doms, unsigned t)
-{
-	for (unsigned c = 0; c < f->ncol; c++)
-		if (doms >> f->dom[c] & 1 && f->arc[(size_t)c * f->nt + t])
-			return true;
-	return false;
-}
-
 /* need more ranks, of type t and later ones. */
 static bool pick_ranks(struct seek *s, struct making *m, unsigned t,
 		       unsigned need)
@@ -256,7 +249,7 @@ static bool pick_ranks(struct seek *s, struct making *m, unsigned t,
 	bool found = false;
 
 	if (!need)
-		return try_block(s, m);
+		return !s->gave_up && try_block(s, m);
 	if (t == s->f->nt || need > m->open[t])
 		return false;
 	later = m->open[t + 1];
@@ -264,6 +257,7 @@ static bool pick_ranks(struct seek *s, struct making *m, unsigned t,
 	least = need > later ? need - later : 0;
 	for (unsigned a = most + 1; a-- > least && !found && !s->gave_up;) {
 		s->f->p->work--;
+		s->gave_up = s->f->p->work < 0;
 		m->b.a[t] = (uint16_t)a;
 		found = pick_ranks(s, m, t + 1, need - a);
 		m->b.a[t] = 0;
@@ -277,8 +271,8 @@ static void find_open(const struct seek *s, struct making *m)
 {
 	m->open[s->f->nt] = 0;
 	for (unsigned t = s->f->nt; t-- > 0;)
-		m->open[t] = m->open[t + 1] + (s->left[t] &&
-			reaches(s->f, m->b.doms, t) ? s->left[t] : 0);
+		m->open[t] = m->open[t + 1] +
+			(s->f->reach[t] & m->b.doms ? s->left[t] : 0);
 }
 
 /* All numbers of ranks that k to k + 1 units each make up the block. */
@@ -288,6 +282,9 @@ static bool count_ranks(struct seek *s, struct making *m)
 	unsigned lo = (m->supply + k1 - 1) / k1, hi = m->supply / k;
 	bool found = false;
 
+	if (lo > hi)
+		return false;
+	s->f->p->work -= s->f->nt / 4;
 	find_open(s, m);
 	if (hi > m->open[0])
 		hi = m->open[0];
@@ -303,26 +300,29 @@ static bool count_ranks(struct seek *s, struct making *m)
 	return found;
 }
 
-/* need more domains, number i and later ones; of a kind, the first. */
-static bool pick_doms(struct seek *s, struct making *m, unsigned i,
+/* need more domains out of open; of a kind, the first. */
+static bool pick_doms(struct seek *s, struct making *m, uint64_t open,
 		      unsigned need)
 {
 	const struct ddp_bind_face *f = s->f;
+	unsigned many = (unsigned)__builtin_popcountll(open);
 	uint64_t skipped = 0;	/* kinds */
 	bool found = false;
 
 	if (!need)
 		return count_ranks(s, m);
-	for (; i < f->ndom && !found && !s->gave_up; i++) {
-		uint64_t bit = (uint64_t)1 << i;
+	for (; many >= need && !found && !s->gave_up; many--) {
+		unsigned i = (unsigned)__builtin_ctzll(open);
+		uint64_t bit = open & -open;
 
-		if (!(m->rest & bit) || skipped >> f->kind[i] & 1)
-			continue;
+		open ^= bit;
 		f->p->work--;
 		s->gave_up = f->p->work < 0;
+		if (skipped >> f->kind[i] & 1)
+			continue;
 		m->b.doms |= bit;
 		m->supply += f->dom_supply[i];
-		found = pick_doms(s, m, i + 1, need - 1);
+		found = pick_doms(s, m, open, need - 1);
 		m->supply -= f->dom_supply[i];
 		m->b.doms &= ~bit;
 		skipped |= (uint64_t)1 << f->kind[i];
@@ -359,7 +359,7 @@ static bool seek(struct seek *s, uint64_t rest, unsigned spare)
 	m.b.doms = (uint64_t)1 << first;
 	m.supply = f->dom_supply[first];
 	for (unsigned n = 1; n <= most; n++)
-		if (pick_doms(s, &m, first + 1, n - 1))
+		if (pick_doms(s, &m, rest & (rest - 1), n - 1))
 			return true;
 	if (!s->gave_up) {
 		fail->turn = f->p->turn;

@@ -113,6 +113,9 @@ static bool sets(struct pattern *s, unsigned seat, unsigned spare,
 {
 	unsigned cost;
 
+	s->f->p->work--;
+	if (s->f->p->work < 0)
+		return false;
 	if (size) {
 		for (; open; open &= open - 1) {
 			uint64_t bit = open & -open;
@@ -124,8 +127,7 @@ static bool sets(struct pattern *s, unsigned seat, unsigned spare,
 		return false;
 	}
 	cost = nodes_of(s->f, have);
-	if (cost + (s->ranks - seat - 1) * s->f->weight > spare ||
-	    s->f->p->work < 0)
+	if (cost + (s->ranks - seat - 1) * s->f->weight > spare)
 		return false;
 	s->f->pattern[seat] = have;
 	return feasible(s, seat + 1) && give(s, seat + 1, spare - cost);
@@ -153,7 +155,7 @@ static bool give(struct pattern *s, unsigned seat, unsigned spare)
 	t = type_of(s, seat);
 	open = usable(s, t);
 	most = (unsigned)__builtin_popcountll(open);
-	for (unsigned size = 1; size <= most; size++)
+	for (unsigned size = 1; size <= most && s->f->p->work >= 0; size++)
 		if (sets(s, seat, spare, open, 0, size))
 			return true;
 	return false;

@@ -2,82 +2,11 @@
 /* The binding plan, on nodes small enough to know the answer by hand. */
 #include "config.h"
 
-#include "core/ddp_bind.h"
+#include "tests/unit/bind_node.h"
 #include "tests/unit/check_main.h"
 
-#include <string.h>
-
-#define CORES 64
-#define GPUS 16
-
-/* A node: cores and GPUs each in a NUMA node, NUMA nodes in two sockets. */
-static struct {
-	struct ddp_bind_in in;
-	uint64_t gpu_numa[GPUS], core_numa[CORES];
-	uint32_t pos[GPUS], pu_core[4 * CORES], core_pus[CORES];
-	uint16_t e[GPUS * GPUS], d[CORES * GPUS];
-	unsigned core_at[CORES], gpu_at[GPUS];
-} node;
 static struct ddp_bind_plan plan;
 static struct ddp_err err;
-
-/*
- * cores cores and gpus GPUs, in equal shares and in order, in numa nodes; smt
- * PUs a core. Two NUMA nodes a socket if there are more than two.
- */
-static void build(unsigned numa, unsigned cores, unsigned gpus, unsigned smt)
-{
-	struct ddp_bind_in *in = &node.in;
-
-	memset(&node, 0, sizeof(node));
-	for (unsigned c = 0; c < cores; c++) {
-		node.core_at[c] = c * numa / cores;
-		node.core_numa[c] = 1U << node.core_at[c];
-		node.core_pus[c] = smt;
-		for (unsigned t = 0; t < smt; t++)
-			node.pu_core[in->npus++] = c;
-	}
-	for (unsigned g = 0; g < gpus; g++) {
-		node.gpu_at[g] = g * numa / gpus;
-		node.gpu_numa[g] = 1U << node.gpu_at[g];
-		node.pos[g] = g;
-	}
-	in->ncores = in->node_ncores = cores;
-	in->ngpus = in->node_ngpus = gpus;
-	in->policy = DDP_BIND_BEST_EFFORT;
-	in->gpu_numa = in->node_gpu_numa = node.gpu_numa;
-	in->core_numa = in->node_core_numa = node.core_numa;
-	in->gpu_pos = node.pos;
-	in->pu_core = node.pu_core;
-	in->node_core_pus = node.core_pus;
-	in->e = node.e;
-	in->d = node.d;
-}
-
-/* Distances: 0 in the NUMA node, 1 in the socket, 2 beyond; 1 if that is
- * all there is. Between GPUs 2 for neighbours, 4 in a NUMA node, else 8. */
-static void measure(unsigned numa)
-{
-	unsigned g = node.in.ngpus;
-
-	for (unsigned i = 0; i < g; i++) {
-		for (unsigned c = 0; c < node.in.ncores; c++) {
-			unsigned a = node.core_at[c], b = node.gpu_at[i];
-
-			node.d[c * g + i] = a == b ? 0 :
-				numa > 2 && a / 2 != b / 2 ? 2 : 1;
-		}
-		for (unsigned j = 0; j < g; j++)
-			node.e[i * g + j] = i == j ? 0 : i / 2 == j / 2 ? 2 :
-				node.gpu_at[i] == node.gpu_at[j] ? 4 : 8;
-	}
-}
-
-static void node_of(unsigned numa, unsigned cores, unsigned gpus, unsigned smt)
-{
-	build(numa, cores, gpus, smt);
-	measure(numa);
-}
 
 static void make(unsigned ranks)
 {
@@ -92,10 +21,13 @@ static void check_split(unsigned least, unsigned most)
 {
 	unsigned owner[4 * CORES], seen = 0;
 
+	memset(owner, 0xff, sizeof(owner));
 	for (unsigned r = 0; r < plan.nranks; r++) {
 		ck_assert_uint_ge(plan.ranks[r].ncores, least);
 		ck_assert_uint_le(plan.ranks[r].ncores, most);
 		for (unsigned i = 0; i < plan.ranks[r].npus; i++) {
+			ck_assert_uint_eq(owner[plan.ranks[r].pus[i]],
+					  UINT32_MAX);
 			owner[plan.ranks[r].pus[i]] = r;
 			seen++;
 		}
@@ -417,6 +349,52 @@ START_TEST(no_work)
 }
 END_TEST
 
+/* Every rank GPUs / ranks or one more, or one that as many others have. */
+static void check_gpus(void)
+{
+	unsigned n = plan.nranks, g = node.in.ngpus, has[GPUS] = { 0 };
+
+	for (unsigned r = 0; r < n; r++) {
+		ck_assert_uint_ge(plan.ranks[r].ngpus, g < n ? 1 : g / n);
+		ck_assert_uint_le(plan.ranks[r].ngpus, g < n ? 1 : g / n + 1);
+		for (unsigned i = 0; i < plan.ranks[r].ngpus; i++)
+			has[plan.ranks[r].gpus[i]]++;
+	}
+	for (unsigned i = 0; i < g; i++) {
+		ck_assert_uint_ge(has[i], g < n ? n / g : 1);
+		ck_assert_uint_le(has[i], g < n ? n / g + 1 : 1);
+	}
+}
+
+/*
+ * A node on which the search takes long when shares do not fit: GPUs at L3
+ * caches, two of which are a NUMA node, or at 8 or 16 NUMA nodes. With little
+ * work there is a plan as good in all but what is sought.
+ */
+START_TEST(small_work)
+{
+	node_of(4, 64, 8, 1);
+	for (unsigned c = 0; c < 64; c++)
+		for (unsigned g = 0; g < 8; g++)
+			node.d[c * 8 + g] = c / 8 == g ? 0 : c / 16 == g / 2 ?
+				1 : c / 32 == g / 4 ? 2 : 3;
+	for (unsigned shape = 0; shape < 3; shape++) {
+		if (shape)
+			node_of(shape * 8, 64, 16, 1);
+		node.in.policy = DDP_BIND_RESTRICTED;
+		node.in.work = 2000000;
+		for (unsigned n = 1; n <= 64; n++) {
+			make(n);
+			check_split(64 / n, 64 / n + (64 % n > 0));
+			check_gpus();
+		}
+	}
+	/* This one is too much for it. */
+	make(15);
+	ck_assert(!plan.optimal);
+}
+END_TEST
+
 START_TEST(names)
 {
 	enum ddp_bind_policy p;
@@ -435,7 +413,7 @@ int main(void)
 		more_ranks_than_gpus, odd_cores, no_gpu, smt,
 		fewer_pus_than_ranks, one_sided, below_numa, policies_accept,
 		policies_refuse, remote_gpu, policy_none, all_proven,
-		senseless, no_work, names,
+		senseless, no_work, small_work, names,
 	};
 
 	return check_run("bind", tests, CHECK_COUNT(tests), NULL);
