@@ -102,6 +102,42 @@ struct ddp_bind_plan {
 int ddp_bind_make(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,
 		  struct ddp_err *err);
 
+/*
+ * What is decided already, rank by rank; NULL is what is open. Ranks are not
+ * alike then: rank i of the plan is rank i of these arrays.
+ */
+struct ddp_bind_fixed {
+	const uint64_t *gpus;	/* [nranks] sets; may overlap or be empty */
+	const uint32_t *const *pus; /* [nranks] rising; may overlap */
+	const unsigned *npus;	/* [nranks], with pus: 1 or more */
+};
+
+/*
+ * The same where GPUs or CPUs or both are given; fixed NULL, or nothing in
+ * it, is ddp_bind_make().
+ *
+ * GPUs given: the CPUs are split as ever, D1 and then U is least. A rank
+ * without GPUs takes what the others leave; if none has any, CPUs are handed
+ * out in their order. Not proven, and in that order, where the ranks' GPUs
+ * are at more than 64 different distances.
+ *
+ * CPUs given: the GPUs are shared out in the same numbers, D1 and then D2 is
+ * least. A rank's cores are those that its PUs touch, and D1 goes by core;
+ * what costs the same goes to lower ranks first. D1 is always least, but for
+ * hundreds of ranks that all have different costs; D2 where the work
+ * suffices, else pairs of GPUs are exchanged until that gains nothing. unit
+ * is DDP_BIND_SHARED where PUs are in common, DDP_BIND_PUS where only cores
+ * are.
+ *
+ * Both given: counted and judged, and optimal.
+ *
+ * With the policy none, CPUs that are open are not bound, and GPUs that are
+ * open are shared out as they are listed.
+ */
+int ddp_bind_make_fixed(const struct ddp_bind_in *in,
+			const struct ddp_bind_fixed *fixed,
+			struct ddp_bind_plan *plan, struct ddp_err *err);
+
 /* Also for a plan of zeros. */
 void ddp_bind_free(struct ddp_bind_plan *plan);
 

@@ -27,14 +27,18 @@ static void sort_gpus(struct ddp_bind_prob *p)
 				in->e[p->gpu[i] * p->g + p->gpu[j]];
 }
 
+enum ddp_bind_unit ddp_bind_unit_of(const struct ddp_bind_in *in)
+{
+	if (in->ncores >= in->nranks)
+		return DDP_BIND_CORES;
+	return in->npus >= in->nranks ? DDP_BIND_PUS : DDP_BIND_SHARED;
+}
+
 static void choose_unit(struct ddp_bind_prob *p)
 {
 	const struct ddp_bind_in *in = p->in;
 
-	if (in->ncores >= p->n)
-		p->unit = DDP_BIND_CORES;
-	else
-		p->unit = in->npus >= p->n ? DDP_BIND_PUS : DDP_BIND_SHARED;
+	p->unit = ddp_bind_unit_of(in);
 	p->nu = p->unit == DDP_BIND_PUS ? in->npus : in->ncores;
 	for (unsigned u = 0; u < p->nu; u++)
 		p->unit_core[u] = p->unit == DDP_BIND_PUS ? in->pu_core[u] : u;

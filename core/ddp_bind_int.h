@@ -67,6 +67,7 @@ struct ddp_bind_near {
 struct ddp_bind_prob {
 	const struct ddp_bind_in *in;
 	int64_t work, budget;			/* left; at first */
+	const unsigned *gpu_of;			/* of each rank, if given */
 	unsigned n, g;
 	unsigned gpu[DDP_BIND_GPUS];		/* to the caller's number */
 	uint32_t e[DDP_BIND_GPUS][DDP_BIND_GPUS];
@@ -102,10 +103,16 @@ struct ddp_bind_prob {
 /* -1 with DDP_EINVAL for an input that makes no sense. */
 int ddp_bind_check(const struct ddp_bind_in *in, struct ddp_err *err);
 
+/* What free CPUs are split by. */
+enum ddp_bind_unit ddp_bind_unit_of(const struct ddp_bind_in *in);
+
 /* The input must have been checked, and stay. */
 int ddp_bind_prob_init(struct ddp_bind_prob *p, const struct ddp_bind_in *in,
 		       struct ddp_err *err);
 void ddp_bind_prob_free(struct ddp_bind_prob *p);
+
+/* True if a rank has one GPU, so that D2 is 0. */
+bool ddp_bind_one_each(const struct ddp_bind_prob *p);
 
 /* Groups that cost the same everywhere are one type; x is one of them. */
 struct ddp_bind_type {
@@ -323,6 +330,34 @@ int ddp_bind_fill_pus(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,
 /* Ranks that have both: distances and NUMA nodes, D1 by core or by PU. */
 void ddp_bind_fill_count(const struct ddp_bind_in *in,
 			 struct ddp_bind_plan *plan, bool by_pu);
+
+/*
+ * What is given: CPUs, so that GPUs go to ranks that are not alike. GPUs are
+ * sorted and in classes as in p; ranks with the same costs are one row.
+ */
+struct ddp_bind_assign {
+	struct ddp_bind_prob *p;
+	uint32_t *w;		/* [n][ng]: its cores to a GPU of the class */
+	unsigned *order;	/* ranks, row by row, rising in each */
+	unsigned *row;		/* of each rank */
+	unsigned *first;	/* [nrows + 1] where in order it starts */
+	unsigned nrows;
+	uint64_t *gpus;		/* of each rank: what is sought */
+	uint64_t d1, d2;	/* what was found */
+	bool proven;
+	void *mem;
+};
+
+/* More GPUs than ranks. Returns 0, or -1 when memory runs out. */
+int ddp_bind_assign_sets(struct ddp_bind_assign *a);
+
+/*
+ * GPUs for ranks whose PUs are given: least D1 and then D2. gpus are sets of
+ * the caller's numbers. Fills d1, d2 and proven of best. There must be GPUs.
+ */
+int ddp_bind_assign(const struct ddp_bind_in *in,
+		    const struct ddp_bind_fixed *fixed, uint64_t *gpus,
+		    struct ddp_bind_best *best, struct ddp_err *err);
 
 /* The policy's word on a plan that is complete but for that. */
 int ddp_bind_judge(const struct ddp_bind_in *in, struct ddp_bind_plan *plan,

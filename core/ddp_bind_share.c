@@ -23,13 +23,18 @@ struct share {
 	void *mem, *mem2;
 };
 
-/* Groups by their first GPU; then as many ranks as each has. */
+/* Groups by their first GPU; then as many ranks as each has. Given, groups
+ * are the GPUs, in their order. */
 static void number_ranks(struct share *s)
 {
 	const struct ddp_bind_best *b = s->b;
 	unsigned rank = 0;
 	uint64_t left = 0;
 
+	for (; s->p->gpu_of && rank < s->p->n; rank++)
+		s->group_of[rank] = s->p->gpu_of[rank];
+	if (s->p->gpu_of)
+		return;
 	for (unsigned i = 0; i < b->ngroups; i++)
 		left |= b->gpus[i];
 	while (left) {

@@ -28,6 +28,11 @@ struct split {
 	bool done;
 };
 
+bool ddp_bind_one_each(const struct ddp_bind_prob *p)
+{
+	return p->gpu_of || p->g < p->n;
+}
+
 static uint64_t cost_of(const struct ddp_bind_prob *p, unsigned c,
 			const uint8_t *x)
 {
@@ -135,7 +140,7 @@ static uint64_t unit_cost(struct split *s)
 	}
 	ddp_bind_net_types(&s->net, p, s->cur.types, s->cur.ntypes);
 	/* One GPU a rank: D2 is 0, so there is nothing else to compare. */
-	if (p->g < p->n && ddp_bind_seen(p, &s->net))
+	if (ddp_bind_one_each(p) && ddp_bind_seen(p, &s->net))
 		return UINT64_MAX;
 	return (uint64_t)ddp_bind_net_solve(&s->net, &p->work);
 }
@@ -148,9 +153,9 @@ static bool fewer_numa(struct split *s, bool tie)
 	if (s->p->unit == DDP_BIND_SHARED)
 		return !tie || s->cur.u < s->best->u;
 	/* Of those that were tried with another D2, U may be what counts. */
-	if (s->p->g >= s->p->n && !tie)
+	if (!ddp_bind_one_each(s->p) && !tie)
 		ddp_bind_seen_forget(s->p);
-	if (s->p->g >= s->p->n && ddp_bind_seen(s->p, &s->net))
+	if (!ddp_bind_one_each(s->p) && ddp_bind_seen(s->p, &s->net))
 		return false;
 	ddp_bind_faces_find(&s->faces, &s->net, s->cur.types);
 	u = ddp_bind_numa_all(&s->faces, cap);
@@ -169,7 +174,7 @@ static void try_way(struct split *s)
 	cur->d1 = unit_cost(s);
 	if (cur->d1 == UINT64_MAX || (best->found && cur->d1 > best->d1))
 		return;
-	cur->d2 = s->p->g >= s->p->n ? ddp_bind_group(s->p, cur) : 0;
+	cur->d2 = ddp_bind_one_each(s->p) ? 0 : ddp_bind_group(s->p, cur);
 	if (best->found && cur->d1 == best->d1 && cur->d2 > best->d2)
 		return;
 	tie = best->found && cur->d1 == best->d1 && cur->d2 == best->d2;
@@ -304,6 +309,19 @@ static void next_class(struct split *s, unsigned j, unsigned extra)
 	}
 }
 
+/* The ranks of each GPU are given: there is one way. */
+static void given_each(struct split *s)
+{
+	struct ddp_bind_prob *p = s->p;
+	struct ddp_bind_best *cur = &s->cur;
+
+	for (unsigned r = 0; r < p->n; r++) {
+		cur->ranks[p->gpu_of[r]]++;
+		cur->types[cur->type[p->gpu_of[r]]].ranks++;
+	}
+	try_way(s);
+}
+
 static void one_gpu_each(struct split *s)
 {
 	struct ddp_bind_prob *p = s->p;
@@ -321,7 +339,10 @@ static void one_gpu_each(struct split *s)
 	}
 	for (unsigned i = 0; i < p->g; i++)
 		cur->gpus[i] = (uint64_t)1 << i;
-	next_class(s, 0, p->n % p->g);
+	if (p->gpu_of)
+		given_each(s);
+	else
+		next_class(s, 0, p->n % p->g);
 }
 
 int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best)
@@ -345,7 +366,7 @@ int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best)
 			0 : alone_cost(p, x);
 		s->left[j] = p->size[j];
 	}
-	if (p->g < p->n) {
+	if (ddp_bind_one_each(p)) {
 		one_gpu_each(s);
 	} else {
 		s->q = p->g / p->n;
