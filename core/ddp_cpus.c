@@ -47,6 +47,39 @@ static void drop_siblings(cpu_set_t *set, size_t size, int cpu)
 	}
 }
 
+uint32_t ddp_cpus_threads(void)
+{
+	char text[256];
+	ddp_cpus set;
+	int n;
+
+	if (ddp_io_read_file("/sys/devices/system/cpu/cpu0/topology/"
+			     "thread_siblings_list", text, sizeof(text)) <= 0)
+		return 0;
+	n = ddp_cpus_parse(text, set);
+	return n > 0 ? (uint32_t)n : 0;
+}
+
+int ddp_cpus_parse(const char *list, ddp_cpus set)
+{
+	memset(set, 0, sizeof(ddp_cpus));
+	for (;;) {
+		char *end;
+		unsigned long from = strtoul(list, &end, 10), to = from;
+
+		if (end == list)
+			return -1;
+		if (*end == '-')
+			to = strtoul(end + 1, &end, 10);
+		for (; from <= to && from < DDP_PLACE_CPUS; from++)
+			CPU_SET_S(from, sizeof(ddp_cpus), (cpu_set_t *)set);
+		if (*end != ',')
+			return CPU_COUNT_S(sizeof(ddp_cpus),
+					   (cpu_set_t *)set);
+		list = end + 1;
+	}
+}
+
 uint32_t ddp_cpus_cores(uint32_t ntasks)
 {
 	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);

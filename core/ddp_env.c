@@ -183,11 +183,29 @@ static void put_tf(struct walk *w)
 	free(text);
 }
 
+/* jax.distributed takes LOCAL_RANK where nobody says otherwise. */
 static void put_jax(struct walk *w)
 {
+	if (w->r->placed && w->r->placed->ndevices)
+		put(w, "JAX_LOCAL_DEVICE_IDS", w->r->placed->devices,
+		    "indices of the rank's GPUs", SOFT | NODE);
 	put_endpoint(w, "JAX_COORDINATOR_ADDRESS", "address:port");
 	put_u32(w, "JAX_COORDINATOR_PORT", w->plan->port, "MASTER_PORT",
 		PORT(w));
+}
+
+/* Which of the GPUs that the rank sees is its own. */
+static void put_place(struct walk *w)
+{
+	const struct ddp_placed *p = w->r->placed;
+
+	if (!p || !p->ndevices)
+		return;
+	put_u32(w, "DDP_LOCAL_DEVICE", p->device, "index of the rank's GPU",
+		NODE);
+	if (p->pci_order)
+		put(w, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+		    "GPUs are counted by bus id", NODE);
 }
 
 /* NCCL takes a prefix unless '=' asks for the exact name. */
@@ -225,6 +243,7 @@ int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 	for (unsigned i = 0; i < sizeof(set) / sizeof(set[0]); i++)
 		if (plan->frameworks & set[i].bits)
 			set[i].put(&w);
+	put_place(&w);
 	put_iface(&w);
 	return w.rc;
 }

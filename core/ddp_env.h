@@ -7,6 +7,7 @@
 #ifndef DDP_ENV_H
 #define DDP_ENV_H
 
+#include "core/ddp_place.h"
 #include "core/ddp_plan.h"
 
 /* What is known of one rank. All counts and ids are of the step. */
@@ -18,6 +19,7 @@ struct ddp_rank {
 	uint32_t gpus;		/* GPUs it sees; 0: none or unknown */
 	const char *nodename;	/* Slurm's name of its node, or NULL */
 	const char *ifname;	/* its network interface, NULL: set none */
+	const struct ddp_placed *placed;	/* its place, or NULL */
 };
 
 enum ddp_var_flags {

@@ -39,11 +39,15 @@ static const struct ddp_var error_file = { DDP_ERROR_FILE_ENV, "",
 	"for the message in ddp-agent's report",
 	DDP_VAR_DEFAULT | DDP_VAR_PER_RANK | DDP_VAR_ON_NODE, NULL };
 
+/* Known on the nodes only, and only of GPUs. */
+static const struct ddp_placed place = { .state = DDP_PLACE_DONE,
+	.ndevices = 1, .devices = "0", .pci_order = true };
+
 void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 		 const struct ddp_explain_ops *ops)
 {
 	struct ddp_rank r = { .node = plan->layout.first, .threads = 1,
-			      .nodename = "node" };
+			      .nodename = "node", .placed = &place };
 	char counts[512], order[512], fw[DDP_FW_TEXT], shown[256];
 
 	if (ddp_layout_format(&plan->layout, counts, sizeof(counts), order,

@@ -14,13 +14,23 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAGIC 0x44445047U	/* "DDPG" */
 #define TEXT_AT 4096
-#define FILE_SIZE (TEXT_AT + DDP_WIRE_MAX)
+/* Then two pages or more a task, which take no memory until they are used. */
+#define SLOTS_AT (TEXT_AT + DDP_WIRE_MAX)
+#define ASK_SIZE 8192
+#define SLOT_SIZE (2 * ASK_SIZE)
+#define FILE_SIZE (SLOTS_AT + DDP_PLACE_RANKS * SLOT_SIZE)
+
+_Static_assert(sizeof(struct ddp_ask) <= ASK_SIZE &&
+	       sizeof(struct ddp_placed) <= SLOT_SIZE - ASK_SIZE,
+	       "a slot holds both");
 
 /* The kernel's own limit is 278 messages; a node has two and more a task, and
  * an agent that has just been started may read late. */
@@ -51,13 +61,23 @@ void ddp_gate_close(struct ddp_gate *g)
 	close_one(&g->agents);
 }
 
+/* The kernel kills who goes beyond this limit. */
+static bool may_write(off_t size)
+{
+	struct rlimit r;
+
+	return !getrlimit(RLIMIT_FSIZE, &r) &&
+		(r.rlim_cur == RLIM_INFINITY || r.rlim_cur >= (rlim_t)size);
+}
+
 static int make_file(void)
 {
 	struct head h = { .magic = MAGIC, .error = ECHILD };
+	off_t size = may_write(FILE_SIZE) ? FILE_SIZE : SLOTS_AT;
 	int fd = memfd_create("ddp-gate", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	/* Fixed in size: what the agent does later cannot make it shorter. */
-	if (fd >= 0 && (ftruncate(fd, FILE_SIZE) ||
+	if (fd >= 0 && (ftruncate(fd, size) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW |
 		  F_SEAL_SEAL) ||
 	    pwrite(fd, &h, sizeof(h), 0) != sizeof(h))) {
@@ -291,6 +311,64 @@ int ddp_gate_answer(const struct ddp_gate *g, enum ddp_gate_state state,
 	    sizeof(v))
 		return -1;
 	return write(g->event, &one, sizeof(one)) == sizeof(one) ? 0 : -1;
+}
+
+/* 0, or -1: no such slot. */
+static int slot_at(const struct ddp_gate *g, uint32_t local, off_t *at)
+{
+	struct stat st;
+
+	*at = SLOTS_AT + (off_t)local * SLOT_SIZE;
+	return g->file < 0 || local >= DDP_PLACE_RANKS ||
+		fstat(g->file, &st) || st.st_size < FILE_SIZE ? -1 : 0;
+}
+
+int ddp_gate_put_ask(const struct ddp_gate *g, uint32_t local,
+		     const struct ddp_ask *ask)
+{
+	off_t at;
+
+	return !slot_at(g, local, &at) && may_write(at + SLOT_SIZE) &&
+		pwrite(g->file, ask, sizeof(*ask), at) == sizeof(*ask) ?
+		0 : -1;
+}
+
+int ddp_gate_get_ask(const struct ddp_gate *g, uint32_t local,
+		     struct ddp_ask *ask)
+{
+	off_t at;
+
+	if (slot_at(g, local, &at) ||
+	    pread(g->file, ask, sizeof(*ask), at) != sizeof(*ask) ||
+	    ask->valid != 1)
+		return -1;
+	ask->list[sizeof(ask->list) - 1] = '\0';
+	ask->cores[sizeof(ask->cores) - 1] = '\0';
+	return 0;
+}
+
+int ddp_gate_put_placed(const struct ddp_gate *g, uint32_t local,
+			const struct ddp_placed *placed)
+{
+	off_t at;
+
+	return !slot_at(g, local, &at) &&
+		pwrite(g->file, placed, sizeof(*placed), at + ASK_SIZE) ==
+		sizeof(*placed) ? 0 : -1;
+}
+
+int ddp_gate_get_placed(const struct ddp_gate *g, uint32_t local,
+			struct ddp_placed *placed)
+{
+	off_t at;
+
+	if (slot_at(g, local, &at) ||
+	    pread(g->file, placed, sizeof(*placed), at + ASK_SIZE) !=
+	    sizeof(*placed) || placed->state == DDP_PLACE_NOTHING ||
+	    placed->state > DDP_PLACE_REFUSED)
+		return -1;
+	ddp_placed_check(placed);
+	return 0;
 }
 
 static int read_answer(const struct ddp_gate *g, struct ddp_gate_answer *out)

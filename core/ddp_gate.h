@@ -17,6 +17,7 @@
 #define DDP_GATE_H
 
 #include "core/ddp_err.h"
+#include "core/ddp_place.h"
 #include "core/ddp_wire.h"
 
 #include <sys/types.h>
@@ -56,8 +57,11 @@ struct ddp_gate_conf {
 	uint32_t job, step;
 	uint32_t tasks;		/* on this node and in this component */
 	pid_t stepd;
+	bool place;		/* ranks are to be placed */
 	char name[DDP_WIRE_NAME];	/* the node's */
-	char control[1024];	/* DDP_CONTROL_ENV, not yet looked at */
+	char control[1024];	/* DDP_CONTROL_ENV, not yet looked at; "": this
+				 * step has no controller */
+	char helpers[256], topology[256], sysroot[256];	/* the site's */
 };
 
 enum ddp_gate_kind {
@@ -107,6 +111,20 @@ void ddp_gate_get_dir(const struct ddp_gate *g, char dir[DDP_GATE_DIR_MAX]);
 /* Give the answer to all tasks at once. 0, or -1 if it does not fit. */
 int ddp_gate_answer(const struct ddp_gate *g, enum ddp_gate_state state,
 		    uint16_t port, const char *text, size_t len);
+
+/*
+ * A task's question about its place, and the answer to it; see ddp_place.h.
+ * The answers are there before the gate's. 0, or -1: too many tasks, or no
+ * room for a file of that size; get: also if nothing was written.
+ */
+int ddp_gate_put_ask(const struct ddp_gate *g, uint32_t local,
+		     const struct ddp_ask *ask);
+int ddp_gate_get_ask(const struct ddp_gate *g, uint32_t local,
+		     struct ddp_ask *ask);
+int ddp_gate_put_placed(const struct ddp_gate *g, uint32_t local,
+			const struct ddp_placed *placed);
+int ddp_gate_get_placed(const struct ddp_gate *g, uint32_t local,
+			struct ddp_placed *placed);
 
 /*
  * A task: wait for the answer. Returns 0, or -1 with *err (no agent, the

@@ -63,10 +63,19 @@ static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 	[DDP_OPT_REPORT_FILE] = {
 		"ddp-report-file", "report-file", "DDP_REPORT_FILE", "PATH",
 		"write how the step ended as JSON (%j job, %s step)", 1 },
+	[DDP_OPT_BIND] = {
+		"ddp-bind", "bind", "DDP_BIND", "POLICY[,verify]",
+		"put ranks on the CPUs and memory next to their GPUs: none, "
+		"best-effort (default), restricted, single-numa-node", 1 },
+	[DDP_OPT_GPUS] = {
+		"ddp-gpus", "gpus", "DDP_GPUS", "auto|node|rank",
+		"GPUs that a rank sees: as Slurm gave them, all of its node, "
+		"its own", 1 },
 };
 
 static const char *const mode_names[] = { "off", "stateless", "full" };
 static const char *const abort_names[] = { "gang", "node", "none" };
+static const char *const gpus_names[] = { "auto", "node", "rank" };
 static const char *const framework_names[DDP_FW_COUNT] = {
 	"torch", "jax", "horovod", "deepspeed", "accelerate", "lightning", "tf"
 };
@@ -86,6 +95,11 @@ const char *ddp_abort_name(enum ddp_abort a)
 	return abort_names[a];
 }
 
+const char *ddp_gpus_name(enum ddp_gpus g)
+{
+	return gpus_names[g];
+}
+
 const char *ddp_framework_name(enum ddp_framework fw)
 {
 	return framework_names[fw];
@@ -99,6 +113,7 @@ void ddp_options_init(struct ddp_options *o)
 	o->grace_ms = 5000;
 	o->start_ms = 60000;
 	o->node_ms = 20000;
+	o->bind = DDP_BIND_BEST_EFFORT;
 }
 
 const char *ddp_frameworks_text(unsigned set, char *buf, size_t size)
@@ -311,6 +326,41 @@ static int set_report(struct ddp_options *o, const char *text,
 	return ddp_text_copy(o->report, sizeof(o->report), text);
 }
 
+/* A policy, "verify", or both. */
+static int set_bind(struct ddp_options *o, const char *text,
+		    struct ddp_err *err)
+{
+	enum ddp_bind_policy policy = DDP_BIND_BEST_EFFORT;
+	size_t n = strcspn(text, ",");
+	bool verify = text[n] && !strcmp(text + n, ",verify");
+	char word[32] = "";
+
+	if (n < sizeof(word))
+		memcpy(word, text, n);
+	if (!strcmp(text, "verify"))
+		verify = true;
+	else if (ddp_bind_policy_parse(word, &policy) ||
+		 (text[n] && !verify) ||
+		 (verify && policy == DDP_BIND_NONE))
+		return bad_value(err, DDP_OPT_BIND, text, "none, best-effort, "
+				 "restricted, single-numa-node; all but none "
+				 "also with \",verify\"");
+	o->bind = policy;
+	o->bind_verify = verify;
+	return 0;
+}
+
+static int set_gpus(struct ddp_options *o, const char *text,
+		    struct ddp_err *err)
+{
+	for (unsigned i = 0; i < 3; i++)
+		if (!strcmp(text, gpus_names[i])) {
+			o->gpus = (enum ddp_gpus)i;
+			return 0;
+		}
+	return bad_value(err, DDP_OPT_GPUS, text, "auto, node, rank");
+}
+
 static int set_late(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		    struct ddp_err *err)
 {
@@ -329,6 +379,10 @@ static int set_late(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		return set_ms(&o->node_ms, opt, text, 500, 3600000, err);
 	case DDP_OPT_CONTROL:
 		return set_control(o, text, err);
+	case DDP_OPT_BIND:
+		return set_bind(o, text, err);
+	case DDP_OPT_GPUS:
+		return set_gpus(o, text, err);
 	default:
 		return set_report(o, text, err);
 	}

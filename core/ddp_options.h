@@ -6,6 +6,7 @@
 #ifndef DDP_OPTIONS_H
 #define DDP_OPTIONS_H
 
+#include "core/ddp_bind.h"
 #include "core/ddp_err.h"
 #include "core/ddp_text.h"
 
@@ -24,6 +25,8 @@ enum ddp_opt {
 	DDP_OPT_NODE_TIMEOUT,
 	DDP_OPT_CONTROL,
 	DDP_OPT_REPORT_FILE,
+	DDP_OPT_BIND,
+	DDP_OPT_GPUS,
 	DDP_OPT_COUNT
 };
 
@@ -51,6 +54,9 @@ enum ddp_framework {
 enum ddp_abort { DDP_ABORT_GANG, DDP_ABORT_NODE, DDP_ABORT_NONE };
 
 #define DDP_PATH_MAX 512
+
+/* What a rank sees: as Slurm gave it, all GPUs of its node's step, its own. */
+enum ddp_gpus { DDP_GPUS_AUTO, DDP_GPUS_NODE, DDP_GPUS_RANK };
 
 enum ddp_iface { DDP_IFACE_NONE, DDP_IFACE_AUTO, DDP_IFACE_NAME };
 
@@ -81,13 +87,17 @@ struct ddp_options {
 	uint32_t node_ms;	/* silence after which a node is lost */
 	bool prefer;		/* go on without the control channel */
 	char report[DDP_PATH_MAX];	/* "" for none */
+	enum ddp_bind_policy bind;
+	bool bind_verify;	/* look again after the exec */
+	enum ddp_gpus gpus;
 };
 
 /* The definition of an option; NULL outside the table. */
 const struct ddp_optdef *ddp_optdef_get(unsigned opt);
 
 /* Defaults: off, no explain, DDP_FW_DEFAULT, port and address auto, no iface;
- * gang, SIGTERM, 5 s, no exit grace, 60 s, 20 s, control required, no report. */
+ * gang, SIGTERM, 5 s, no exit grace, 60 s, 20 s, control required, no report;
+ * best-effort, not verified, GPUs as Slurm says. */
 void ddp_options_init(struct ddp_options *o);
 
 /*
@@ -100,6 +110,7 @@ int ddp_options_set(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		    struct ddp_err *err);
 
 const char *ddp_abort_name(enum ddp_abort a);
+const char *ddp_gpus_name(enum ddp_gpus g);
 const char *ddp_mode_name(enum ddp_mode mode);
 const char *ddp_framework_name(enum ddp_framework fw);
 

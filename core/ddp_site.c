@@ -7,7 +7,8 @@
 
 #define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow=, " \
 	"launcher=, helpers=, abort=, abort_signal=, grace=, exit_grace=, " \
-	"start_timeout=, node_timeout=, control="
+	"start_timeout=, node_timeout=, control=, bind=, gpus=, topology=, " \
+	"sysroot="
 
 #ifndef DDP_LAUNCHER
 #define DDP_LAUNCHER "/usr/bin/ddp-launch"
@@ -78,7 +79,8 @@ static int set_allow(struct ddp_site *site, const char *arg, const char *text,
 				       "frameworks,master-port,master-addr,"
 				       "iface,abort,abort-signal,grace,"
 				       "exit-grace,start-timeout,"
-				       "node-timeout,control,report-file");
+				       "node-timeout,control,report-file,"
+				       "bind,gpus");
 		allowed |= 1U << opt;
 		if (!p[len])
 			break;
@@ -125,6 +127,8 @@ static const struct {
 	{ "start_timeout", DDP_OPT_START_TIMEOUT },
 	{ "node_timeout", DDP_OPT_NODE_TIMEOUT },
 	{ "control", DDP_OPT_CONTROL },
+	{ "bind", DDP_OPT_BIND },
+	{ "gpus", DDP_OPT_GPUS },
 };
 
 static bool is_key(const char *arg, size_t len, const char *name)
@@ -153,6 +157,14 @@ int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
 		return set_path(site->helpers, sizeof(site->helpers), arg,
 				value + 1, "valid: helpers=/absolute/folder/"
 				"of ddp-agent and ddp-controller", err);
+	if (is_key(arg, len, "topology"))
+		return set_path(site->topology, sizeof(site->topology), arg,
+				value + 1, "valid: topology=/absolute/path of "
+				"a file that lstopo --of xml wrote", err);
+	if (is_key(arg, len, "sysroot"))
+		return set_path(site->sysroot, sizeof(site->sysroot), arg,
+				value + 1, "valid: sysroot=/absolute/folder "
+				"with the dev, proc and sys of the GPUs", err);
 	return bad_arg(err, arg, "valid arguments: " VALID_ARGS);
 }
 

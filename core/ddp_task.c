@@ -163,7 +163,9 @@ int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		return -1;
 	if (!t->again && (check_loopback(t, err) || check_ports(t, ops, err)))
 		return -1;
-	t->r.threads = ddp_cpus_cores(t->plan.layout.tasks[t->r.node]);
+	t->r.threads = t->r.placed && t->r.placed->cores ?
+		t->r.placed->cores :
+		ddp_cpus_cores(t->plan.layout.tasks[t->r.node]);
 	t->r.gpus = count_gpus(ops);
 	if (!t->again)
 		hint_gpus(t, ops);

@@ -13,6 +13,7 @@
  *	agent_step	the step's processes on this node
  *	agent_port	the master port; agent_diag: who listens on it
  *	agent_dir	the directory of the error files
+ *	agent_place	the places of the tasks: a child that makes the plan
  *
  * One thread, one event loop; nothing blocks except reads of /proc.
  */
@@ -126,6 +127,17 @@ struct agent_port {
 	uint64_t give_up_us;
 };
 
+enum agent_place_state { PLACE_NO, PLACE_WAITS, PLACE_RUNS, PLACE_DONE };
+
+struct agent_place {
+	enum agent_place_state state;
+	pid_t child;
+	int go, result;		/* pipes to and from it, -1 */
+	struct event *event, *timer;
+	bool failed;
+	unsigned refused;	/* tasks */
+};
+
 struct agent {
 	struct event_base *base;
 	struct ddp_gate gate;
@@ -148,6 +160,7 @@ struct agent {
 	struct agent_link link;
 	struct agent_abort abort;
 	struct agent_port port;
+	struct agent_place place;
 	int dir;		/* of the error files, -1 */
 	char dir_name[DDP_GATE_DIR_MAX];
 };
@@ -258,6 +271,13 @@ struct agent_listener {
  * kernel does not say. */
 int agent_diag_listeners(uint16_t port, struct agent_listener *out,
 			 unsigned max);
+
+/* --- agent_place */
+/* A task has come, and wants to be placed or not. */
+void agent_place_here(struct agent *a, bool asks);
+/* True as long as tasks wait for their places. */
+bool agent_place_pending(const struct agent *a);
+void agent_place_free(struct agent *a);
 
 /* --- agent_dir */
 void agent_dir_make(struct agent *a);

@@ -24,6 +24,9 @@
 /* The same where this process is in a cgroup of the step's (version 2): Slurm
  * waits for a second until that is empty, and ends leftovers itself. */
 #define END_CGROUP_MS 500
+/* Without a controller this process ends when the tasks have their places; if
+ * they never come, after this time. */
+#define ALONE_MS 60000
 
 #ifdef __SANITIZE_ADDRESS__
 /* The leak checker must ptrace us, which nobody may. */
@@ -279,8 +282,15 @@ int agent_gate_start(struct agent *a)
 	if (a->stepd >= 0)
 		a->stepd_event = event_new(a->base, a->stepd, EV_READ,
 					   on_stepd, a);
-	if (!a->stepd_event || event_add(a->stepd_event, NULL) ||
-	    agent_dial_start(a))
+	if (!a->stepd_event || event_add(a->stepd_event, NULL))
+		return -1;
+	/* Stateless: here for the tasks' places alone. */
+	if (!a->conf.control[0]) {
+		a->control.required = false;
+		agent_timer(a, &a->end_timer, ALONE_MS, on_end, a);
+		return 0;
+	}
+	if (agent_dial_start(a))
 		return -1;
 	ms = a->control.start_ms;
 	agent_timer(a, &a->start_timer, a->control.required ? ms : ms / 2,
@@ -291,6 +301,7 @@ int agent_gate_start(struct agent *a)
 static void clear(struct agent *a)
 {
 	agent_dir_remove(a);
+	agent_place_free(a);
 	agent_port_free(a);
 	agent_abort_free(a);
 	agent_link_close(a);
@@ -339,6 +350,7 @@ int main(int argc, char **argv)
 		.gate = { DDP_GATE_FD_FILE, DDP_GATE_FD_EVENT, -1,
 			  DDP_GATE_FD_SOCK },
 		.stepd = -1, .dir = -1, .port = { .fd = -1 },
+		.place = { .go = -1, .result = -1 },
 		.end_signal = SIGTERM, .end_grace_ms = 5000,
 	};
 

@@ -110,7 +110,8 @@ static void send_ready(struct agent *a)
 
 static bool can_be_ready(const struct agent *a)
 {
-	if (a->ready_sent || a->answered || a->nhere < a->ntasks)
+	if (a->ready_sent || a->answered || a->nhere < a->ntasks ||
+	    agent_place_pending(a))
 		return false;
 	for (uint32_t i = 0; i < a->ntasks; i++)
 		if (a->tasks[i].life == TASK_ENDED)
@@ -358,6 +359,7 @@ void agent_task_here(struct agent *a, const struct ddp_gate_msg *m)
 	if (!ddp_proc_stat(t->pid, &st) && st.start == t->start)
 		note_groups(a, &st);
 	a->nhere++;
+	agent_place_here(a, m->status == 1);
 	agent_task_tell(a);
 }
 

@@ -18,6 +18,9 @@
 #define TOPO_NICS 64
 #define TOPO_BUS 32
 
+/* In topo_plan.gpus: a GPU whose place is not known. */
+#define TOPO_GPU_UNKNOWN UINT32_MAX
+
 struct topo_gpu {
 	hwloc_obj_t obj;	/* PCI device, or an OS device without one */
 	hwloc_obj_t local;	/* nearest object that is no I/O */
@@ -88,6 +91,13 @@ int topo_select_cpus(struct topo_plan *p, const char *list,
 /* After these: the plan for nranks ranks (0: one a GPU). */
 int topo_plan_make(struct topo_plan *p, unsigned nranks,
 		   enum ddp_bind_policy policy, struct ddp_err *err);
+/* The same where p->gpus and p->cpus are filled by the caller, and part of it
+ * is decided (NULL: nothing is); fixed may speak of PUs only after
+ * topo_plan_fill(). */
+int topo_plan_fill(struct topo_plan *p, struct ddp_err *err);
+int topo_plan_decide(struct topo_plan *p, unsigned nranks,
+		     enum ddp_bind_policy policy,
+		     const struct ddp_bind_fixed *fixed, struct ddp_err *err);
 void topo_plan_free(struct topo_plan *p);
 
 /* CPUs of a rank as a list; with within, only those in it. free() it. NULL:

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Between GPUs where the place of one is not known. */
+#define FAR 64
+
 /* All arrays of the input, by their own names and writable. */
 struct arrays {
 	uint64_t *gpu_numa, *core_numa, *node_core_numa, *node_gpu_numa;
@@ -67,6 +70,14 @@ static uint16_t distance(hwloc_obj_t local, unsigned pu)
 	return (uint16_t)(d < UINT16_MAX ? d : UINT16_MAX);
 }
 
+/* Equally far from everywhere, where the GPU's place is not known. */
+static uint16_t to_gpu(const struct topo_plan *p, unsigned gpu, unsigned pu)
+{
+	unsigned i = p->gpus[gpu];
+
+	return i == TOPO_GPU_UNKNOWN ? 0 : distance(p->topo->gpu[i].local, pu);
+}
+
 /* What is one core to us: the core, or the PU where there are no cores. */
 static hwloc_obj_t core_of(const struct topo *t, hwloc_obj_t pu)
 {
@@ -103,8 +114,7 @@ static void fill_cores(struct topo_plan *p, struct arrays *a)
 			a->core_numa[n] = numa_of_pu(t, pu);
 			for (unsigned g = 0; g < p->ngpus; g++)
 				a->d[(size_t)n * p->ngpus + g] =
-					distance(t->gpu[p->gpus[g]].local,
-						 pu->os_index);
+					to_gpu(p, g, pu->os_index);
 		}
 		mine = core;
 		a->pu_core[p->in.npus] = p->in.ncores - 1;
@@ -124,7 +134,8 @@ static void order_gpus(struct topo_plan *p, struct arrays *a)
 
 	for (hwloc_obj_t o = hwloc_get_root_obj(t->hw); o; o = topo_next(o))
 		for (unsigned i = 0; i < p->ngpus; i++)
-			if (t->gpu[p->gpus[i]].obj == o)
+			if (p->gpus[i] != TOPO_GPU_UNKNOWN &&
+			    t->gpu[p->gpus[i]].obj == o)
 				tree[n++] = i;
 	for (unsigned i = 0; i < n; i++) {
 		bool in[DDP_BIND_GPUS] = { false }, grew = true;
@@ -147,6 +158,17 @@ static void order_gpus(struct topo_plan *p, struct arrays *a)
 			done[x] = true;
 		}
 	}
+	for (unsigned i = 0; i < p->ngpus; i++)
+		if (p->gpus[i] == TOPO_GPU_UNKNOWN)
+			a->gpu_pos[i] = next++;
+}
+
+static uint16_t between(const struct topo *t, unsigned x, unsigned y)
+{
+	if (x == TOPO_GPU_UNKNOWN || y == TOPO_GPU_UNKNOWN)
+		return FAR;
+	return t->linked[x][y] ? 0 :
+		(uint16_t)topo_edges(t->gpu[x].obj, t->gpu[y].obj);
 }
 
 static void fill_gpus(struct topo_plan *p, struct arrays *a)
@@ -156,34 +178,46 @@ static void fill_gpus(struct topo_plan *p, struct arrays *a)
 	for (unsigned i = 0; i < t->ngpus; i++)
 		a->node_gpu_numa[i] = t->gpu[i].numa;
 	for (unsigned i = 0; i < p->ngpus; i++) {
-		unsigned x = p->gpus[i];
-
-		a->gpu_numa[i] = t->gpu[x].numa;
-		for (unsigned j = 0; j < p->ngpus; j++) {
-			unsigned y = p->gpus[j];
-			unsigned e = t->linked[x][y] ? 0 :
-				topo_edges(t->gpu[x].obj, t->gpu[y].obj);
-
-			a->e[i * p->ngpus + j] = (uint16_t)e;
-		}
+		if (p->gpus[i] != TOPO_GPU_UNKNOWN)
+			a->gpu_numa[i] = t->gpu[p->gpus[i]].numa;
+		for (unsigned j = 0; j < p->ngpus; j++)
+			a->e[i * p->ngpus + j] = between(t, p->gpus[i],
+							 p->gpus[j]);
 	}
 	order_gpus(p, a);
 }
 
-int topo_plan_make(struct topo_plan *p, unsigned nranks,
-		   enum ddp_bind_policy policy, struct ddp_err *err)
+int topo_plan_fill(struct topo_plan *p, struct ddp_err *err)
 {
 	struct arrays a;
 
 	if (get_memory(p, &a))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	p->in.nranks = nranks ? nranks : p->ngpus ? p->ngpus : 1;
-	p->in.policy = policy;
 	p->in.ngpus = p->ngpus;
 	p->in.node_ngpus = p->topo->ngpus;
 	fill_cores(p, &a);
 	fill_gpus(p, &a);
-	return ddp_bind_make(&p->in, &p->plan, err);
+	return 0;
+}
+
+int topo_plan_decide(struct topo_plan *p, unsigned nranks,
+		     enum ddp_bind_policy policy,
+		     const struct ddp_bind_fixed *fixed, struct ddp_err *err)
+{
+	p->in.nranks = nranks;
+	p->in.policy = policy;
+	return fixed ? ddp_bind_make_fixed(&p->in, fixed, &p->plan, err) :
+		ddp_bind_make(&p->in, &p->plan, err);
+}
+
+int topo_plan_make(struct topo_plan *p, unsigned nranks,
+		   enum ddp_bind_policy policy, struct ddp_err *err)
+{
+	if (topo_plan_fill(p, err))
+		return -1;
+	if (!nranks)
+		nranks = p->ngpus ? p->ngpus : 1;
+	return topo_plan_decide(p, nranks, policy, NULL, err);
 }
 
 void topo_plan_free(struct topo_plan *p)

@@ -73,13 +73,22 @@ const char *topo_gpus_text(const struct topo_plan *p, unsigned rank, char *buf,
 			   size_t size)
 {
 	const struct ddp_bind_rank *r = &p->plan.ranks[rank];
-	unsigned v[DDP_BIND_GPUS], n = 0;
+	unsigned v[DDP_BIND_GPUS] = { 0 }, n = 0, unknown = 0;
+	size_t pos;
 
-	while (n < r->ngpus) {
-		v[n] = p->gpus[r->gpus[n]];
-		n++;
+	for (unsigned i = 0; i < r->ngpus; i++) {
+		unsigned gpu = p->gpus[r->gpus[i]];
+
+		if (gpu == TOPO_GPU_UNKNOWN)
+			unknown++;
+		else
+			v[n++] = gpu;
 	}
-	return list_text(v, n, buf, size);
+	list_text(v, n, buf, size);
+	pos = n ? strlen(buf) : 0;
+	for (; unknown; unknown--, n++)
+		(void)ddp_text_add(buf, size, &pos, n ? ",?" : "?");
+	return buf;
 }
 
 const char *topo_refusal(const struct topo_plan *p, unsigned rank, char *buf,

@@ -15,6 +15,7 @@
 #include "core/ddp_errfile.h"
 #include "core/ddp_gate.h"
 #include "core/ddp_io.h"
+#include "core/ddp_place.h"
 #include "spank/spank_ddp.h"
 
 #include <errno.h>
@@ -40,7 +41,11 @@
 /* Longest time that the removal of an agent's files may take. */
 #define CLEAN_SECONDS 2
 
+/* A task whose node is refused: until it is ended with the others. */
+#define REFUSED_MS 15000
+
 static struct ddp_gate gate = DDP_GATE_NONE;
+static bool told_by_agent;	/* a task: there is a controller */
 static pid_t stepd;
 static uid_t user;
 static gid_t group;
@@ -50,16 +55,23 @@ static int pidfd_of(pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+/* Its value is not looked at. */
+static bool is_set(spank_t sp, const char *name)
+{
+	char probe[2];
+
+	return spank_getenv(sp, name, probe, sizeof(probe)) !=
+		ESPANK_ENV_NOEXIST;
+}
+
 void ddp_agent_gate(spank_t sp)
 {
 	struct ddp_err err;
 	uint32_t step;
-	char probe[2];
 
 	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
 	    !ddp_compat_step_is_normal(step) ||
-	    spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) ==
-	    ESPANK_ENV_NOEXIST)
+	    (!is_set(sp, DDP_CONTROL_ENV) && !is_set(sp, DDP_PLACE_ENV)))
 		return;
 	stepd = getpid();
 	if (spank_get_item(sp, S_JOB_UID, &user) != ESPANK_SUCCESS ||
@@ -200,7 +212,7 @@ static void __attribute__((noreturn)) become_agent(const char *path)
 	_exit(127);
 }
 
-static void send_conf(spank_t sp)
+static void send_conf(spank_t sp, const struct ddp_site *site)
 {
 	const char *name = getenv("SLURMD_NODENAME");
 	struct ddp_gate_conf conf;
@@ -216,7 +228,12 @@ static void send_conf(spank_t sp)
 	    ESPANK_SUCCESS)
 		(void)ddp_text_u32(text, 0, UINT32_MAX, &conf.job);
 	(void)ddp_text_copy(conf.name, sizeof(conf.name), name ? name : "?");
-	if (spank_getenv(sp, DDP_CONTROL_ENV, conf.control,
+	conf.place = is_set(sp, DDP_PLACE_ENV);
+	memcpy(conf.helpers, site->helpers, sizeof(conf.helpers));
+	memcpy(conf.topology, site->topology, sizeof(conf.topology));
+	memcpy(conf.sysroot, site->sysroot, sizeof(conf.sysroot));
+	if (!is_set(sp, DDP_CONTROL_ENV) ||
+	    spank_getenv(sp, DDP_CONTROL_ENV, conf.control,
 			 sizeof(conf.control)) == ESPANK_SUCCESS)
 		(void)ddp_gate_send_conf(gate.ours, &conf);
 	explicit_bzero(&conf, sizeof(conf));
@@ -246,7 +263,7 @@ void ddp_agent_start(spank_t sp, const struct ddp_spank *state)
 		return;
 	}
 	close(fd);
-	send_conf(sp);
+	send_conf(sp, &state->site);
 	pid = fork();
 	if (!pid)
 		become_agent(path);
@@ -306,7 +323,8 @@ static int env_number(spank_t sp, const char *name, uint32_t *out)
 }
 
 /* Tell the agent that this task waits; ids are the whole step's. */
-static int tell_here(spank_t sp, struct ddp_err *err)
+static int tell_here(spank_t sp, const struct ddp_ask *ask,
+		     struct ddp_err *err)
 {
 	struct ddp_gate_msg m = { .kind = DDP_GATE_HERE,
 				  .pid = (uint32_t)getpid() };
@@ -318,6 +336,7 @@ static int tell_here(spank_t sp, struct ddp_err *err)
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	m.local = (uint32_t)local;
+	m.status = ask->valid && !ddp_gate_put_ask(&gate, m.local, ask);
 	/* Full, if the agent is slow; should nobody read it, the wait says
 	 * so. */
 	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&
@@ -327,12 +346,26 @@ static int tell_here(spank_t sp, struct ddp_err *err)
 }
 
 /*
+ * Ranks of this node were refused their places, and no program starts. The
+ * agent has each one's reason for the controller, which ends the others of
+ * the step; without a controller each says its own.
+ */
+static void end_refused(const struct ddp_placed *placed)
+{
+	if (!told_by_agent)
+		return;
+	if (placed->state != DDP_PLACE_REFUSED)
+		(void)poll(NULL, 0, REFUSED_MS);
+	_exit(1);
+}
+
+/*
  * The wait itself, as a process that Slurm can end: proctrack/linuxproc spares
  * what is called slurmstepd when it kills, and some releases have SIGTERM
  * blocked until the exec. All is put back afterwards.
  */
-static int wait_killable(int ms, struct ddp_gate_answer *out,
-			 struct ddp_err *err)
+static int wait_killable(int ms, uint32_t local, struct ddp_gate_answer *out,
+			 struct ddp_placed *placed, struct ddp_err *err)
 {
 	struct sigaction dfl = { .sa_handler = SIG_DFL }, old;
 	sigset_t term, mask;
@@ -346,6 +379,11 @@ static int wait_killable(int ms, struct ddp_gate_answer *out,
 	(void)sigaction(SIGTERM, &dfl, &old);
 	(void)sigprocmask(SIG_UNBLOCK, &term, &mask);
 	rc = ddp_gate_wait(&gate, ms, out, err);
+	if (!rc && ddp_gate_get_placed(&gate, local, placed))
+		placed->state = DDP_PLACE_NOTHING;
+	if (!rc && out->state == DDP_GATE_REFUSED && out->text &&
+	    !out->text[0])
+		end_refused(placed);
 	(void)sigprocmask(SIG_SETMASK, &mask, NULL);
 	(void)sigaction(SIGTERM, &old, NULL);
 	(void)prctl(PR_SET_NAME, name);
@@ -357,8 +395,8 @@ int ddp_agent_why(uint32_t local, const char *text)
 	return ddp_gate_send_why(&gate, local, text);
 }
 
-int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
-		   struct ddp_err *err)
+/* The key does not stay in this process. 0, or -1 with *err. */
+static int take_control(spank_t sp, uint32_t *start_ms, struct ddp_err *err)
 {
 	struct ddp_control control;
 	char text[DDP_CONTROL_MAX];
@@ -366,7 +404,7 @@ int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
 				       sizeof(text));
 	int rc;
 
-	memset(out, 0, sizeof(*out));
+	*start_ms = 0;
 	(void)spank_unsetenv(sp, DDP_CONTROL_ENV);
 	if (got == ESPANK_ENV_NOEXIST)
 		return 0;
@@ -374,9 +412,29 @@ int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
 		return ddp_err_set(err, DDP_EINVAL, DDP_CONTROL_ENV
 				   " is too long");
 	rc = ddp_control_parse(&control, text, err);
+	*start_ms = control.start_ms;
 	explicit_bzero(text, sizeof(text));
 	explicit_bzero(control.key, sizeof(control.key));
-	if (rc || tell_here(sp, err))
+	return rc;
+}
+
+int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
+		   struct ddp_gate_answer *out, struct ddp_placed *placed,
+		   struct ddp_err *err)
+{
+	uint32_t start_ms;
+	int local = 0;
+
+	memset(out, 0, sizeof(*out));
+	placed->state = DDP_PLACE_NOTHING;
+	if (take_control(sp, &start_ms, err))
 		return -1;
-	return wait_killable((int)control.start_ms + ANSWER_EXTRA_MS, out, err);
+	if (!start_ms && !ask->valid)
+		return 0;
+	told_by_agent = start_ms;
+	if (tell_here(sp, ask, err))
+		return -1;
+	(void)spank_get_item(sp, S_TASK_ID, &local);
+	return wait_killable((int)start_ms + ANSWER_EXTRA_MS, (uint32_t)local,
+			     out, placed, err);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three facts that SPANK does not hand to a plugin in srun: what --export
+ * Facts that SPANK does not hand to a plugin in srun: what --export
  * does to the environment, whether a --task-prolog will run after us (both
- * for warnings and checks only), and --kill-on-bad-exit=0.
+ * for warnings and checks only), and what was said to Slurm about bad exits
+ * and binding.
  */
 #include "config.h"
 
@@ -18,7 +19,8 @@
 
 static char *cmdline;
 static const char *export_list;
-static bool task_prolog, keep_running;
+static bool task_prolog, keep_running, cpu_bind;
+static enum ddp_gpu_said gpu_bind;
 static char value[4096];
 
 static size_t read_cmdline(void)
@@ -43,7 +45,8 @@ void ddp_cmdline_clear(void)
 	free(cmdline);
 	cmdline = NULL;
 	export_list = NULL;
-	task_prolog = keep_running = false;
+	task_prolog = keep_running = cpu_bind = false;
+	gpu_bind = DDP_GPU_SAID_NOTHING;
 }
 
 /* -K0, -K1, --kill-on-bad-exit[=0|1] and its abbreviations. */
@@ -57,6 +60,57 @@ static void read_kill(const char *arg)
 		keep_running = eq && !strcmp(eq, "=0");
 }
 
+/* "quiet" and "verbose" alone ask for no binding. */
+static bool asks_binding(const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, ",:");
+
+		if (!(n == 1 && (*text == 'q' || *text == 'v')) &&
+		    !(n == 5 && !strncasecmp(text, "quiet", n)) &&
+		    !(n == 7 && !strncasecmp(text, "verbose", n)) && n)
+			return true;
+		text += text[n] ? n + 1 : n;
+	}
+	return false;
+}
+
+static enum ddp_gpu_said gpu_said(const char *text)
+{
+	if (!asks_binding(text))
+		return DDP_GPU_SAID_NOTHING;
+	while (!strncmp(text, "verbose,", 8) || !strncmp(text, "v,", 2))
+		text = strchr(text, ',') + 1;
+	return strcasecmp(text, "none") ? DDP_GPU_SAID_BIND :
+		DDP_GPU_SAID_NONE;
+}
+
+/* --name=VALUE, --name VALUE, and abbreviations down to min characters; '_'
+ * as '-'. Returns the value, or NULL: another option. */
+static const char *value_of(const char *arg, const char *next,
+			    const char *name, size_t min)
+{
+	size_t n = strcspn(arg, "=");
+
+	if (n < min || n > strlen(name))
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		if (arg[i] != name[i] && !(arg[i] == '_' && name[i] == '-'))
+			return NULL;
+	return arg[n] ? arg + n + 1 : next;
+}
+
+static void read_binds(const char *arg, const char *next)
+{
+	const char *cpu = value_of(arg, next, "--cpu-bind", 7);
+	const char *gpu = value_of(arg, next, "--gpu-bind", 7);
+
+	if (cpu)
+		cpu_bind = asks_binding(cpu);
+	if (gpu)
+		gpu_bind = gpu_said(gpu);
+}
+
 void ddp_cmdline_read(int nprog)
 {
 	const char *env = getenv("SRUN_EXPORT_ENV");
@@ -67,6 +121,10 @@ void ddp_cmdline_read(int nprog)
 	task_prolog = getenv("SLURM_TASK_PROLOG");
 	env = getenv("SLURM_KILL_BAD_EXIT");
 	keep_running = env && !strcmp(env, "0");
+	env = getenv("SLURM_CPU_BIND");
+	cpu_bind = env && asks_binding(env);
+	env = getenv("SLURM_GPU_BIND");
+	gpu_bind = env ? gpu_said(env) : DDP_GPU_SAID_NOTHING;
 	for (size_t p = 0; p < used; p += strlen(cmdline + p) + 1)
 		argc++;
 	for (size_t p = 0; p < used && i < argc - nprog; i++) {
@@ -81,6 +139,7 @@ void ddp_cmdline_read(int nprog)
 			task_prolog = true;
 		else
 			read_kill(arg);
+		read_binds(arg, p < used ? cmdline + p : "");
 	}
 }
 
@@ -113,6 +172,16 @@ const char *ddp_cmdline_task_env(const char *name)
 bool ddp_cmdline_task_prolog(void)
 {
 	return task_prolog;
+}
+
+bool ddp_cmdline_cpu_bind(void)
+{
+	return cpu_bind;
+}
+
+enum ddp_gpu_said ddp_cmdline_gpu_bind(void)
+{
+	return gpu_bind;
 }
 
 bool ddp_cmdline_keep_running(void)

@@ -64,6 +64,7 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 		(void)unsetenv(DDP_PLAN_ENV);
 		(void)unsetenv(DDP_HET_ENV);
 		(void)unsetenv(DDP_CONTROL_ENV);
+		(void)unsetenv(DDP_PLACE_ENV);
 		ddp_channel_init();
 		ddp_spank_options_register(sp, "SLURM_");
 		return 0;

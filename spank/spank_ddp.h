@@ -9,6 +9,7 @@
 
 #include "core/ddp_env.h"
 #include "core/ddp_gate.h"
+#include "core/ddp_place.h"
 #include "core/ddp_port.h"
 #include "core/ddp_site.h"
 
@@ -114,6 +115,9 @@ const char *ddp_cmdline_task_env(const char *name);
 bool ddp_cmdline_task_prolog(void);
 /* Did the user say --kill-on-bad-exit=0, or its twin in the environment? */
 bool ddp_cmdline_keep_running(void);
+/* Did the user ask Slurm itself to bind CPUs; GPUs? */
+bool ddp_cmdline_cpu_bind(void);
+enum ddp_gpu_said ddp_cmdline_gpu_bind(void);
 void ddp_cmdline_clear(void);
 
 /* spank_ctl.c: srun and its controller */
@@ -158,11 +162,38 @@ void ddp_drain_init(void);
  * it to the user. 0, or -1: nobody would tell it. */
 int ddp_agent_why(uint32_t local, const char *text);
 /*
- * A task: wait for the whole step, if srun has a controller. Returns 0 and
- * the answer (state DDP_GATE_WAIT: no controller), or -1 with *err; free
- * out->text. Takes the key out of the environment.
+ * A task: wait for the whole step, if srun has a controller, and for its
+ * place, if ask->valid. Returns 0 and the answer (state DDP_GATE_WAIT: no
+ * controller and no place), or -1 with *err; free out->text. placed->state
+ * tells whether there is a place. Takes the key out of the environment. Does
+ * not return if another rank of this node was refused its place: the agent
+ * has the reason, and ends this one.
  */
-int ddp_agent_wait(spank_t sp, struct ddp_gate_answer *out,
+int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
+		   struct ddp_gate_answer *out, struct ddp_placed *placed,
+		   struct ddp_err *err);
+
+/* spank_place.c: CPUs, memory and GPUs of a task */
+
+/* srun: what is wanted, into the environment of the launch. After
+ * ddp_cmdline_read(). 0, or -1 with *err. */
+int ddp_place_announce(const struct ddp_spank *state, struct ddp_err *err);
+/*
+ * A task: what Slurm has given it; ask->valid stays 0 where nobody is to be
+ * placed. Takes the announcement out of the environment. 0, or -1 with *err.
+ */
+int ddp_place_ask(spank_t sp, const struct ddp_spank *state, uint32_t rank,
+		  struct ddp_ask *ask, struct ddp_err *err);
+/* For messages. first: this is rank 0's node. */
+struct ddp_place_facts {
+	const char *node;
+	uint32_t rank;
+	bool first;
+};
+/* A task: take the place, and say what is to be said of it. 0, or -1 with
+ * *err. */
+int ddp_place_take(spank_t sp, const struct ddp_ask *ask,
+		   struct ddp_placed *placed, const struct ddp_place_facts *f,
 		   struct ddp_err *err);
 
 /* spank_step.c: a task, with the user's ids, before its exec */
@@ -171,12 +202,14 @@ int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);
 /*
  * spank_verify.c: watch the calling process until it has become the user's
  * program and compare its environment with the plan's; a difference is
- * reported and the process killed. For hosts where a TaskProlog can change
- * the environment after us. command: what Slurm will exec; a program that it
+ * reported and the process killed. env: for hosts where a TaskProlog can
+ * change the environment after us; place: also r->placed, for
+ * --ddp-bind=…,verify. command: what Slurm will exec; a program that it
  * starts in its own place is not judged. A program that is over within
  * milliseconds may go unseen. Returns 0, or -1 with *err.
  */
 int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
-		     const char *command, struct ddp_err *err);
+		     const char *command, bool env, bool place,
+		     struct ddp_err *err);
 
 #endif

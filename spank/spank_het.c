@@ -58,6 +58,7 @@ int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err)
 
 	ddp_cmdline_read(0);
 	ddp_srun_plan_init(state, &plan);
+	rc = ddp_place_announce(state, err);
 	ddp_cmdline_clear();
 	/* Job and step do not exist yet: any candidate is as good. */
 	if (getrandom(seed, sizeof(seed), 0) != sizeof(seed))
@@ -67,7 +68,8 @@ int ddp_het_announce(const struct ddp_spank *state, struct ddp_err *err)
 	plan.step = seed[1];
 	if (!plan.addr[0])
 		strcpy(plan.addr, "auto");
-	rc = ddp_layout_parse(&plan.layout, "1", NULL, err);
+	if (!rc)
+		rc = ddp_layout_parse(&plan.layout, "1", NULL, err);
 	ddp_srun_pool(state, &set);
 	if (!rc && plan.frameworks & DDP_FW_BIT(DDP_FW_TF))
 		rc = ddp_err_set(err, DDP_EINVAL, "--ddp-frameworks=tf is not "

@@ -308,6 +308,8 @@ static int launch_plain(spank_t sp, struct ddp_spank *state, int argc,
 	if (!rc && ddp_task_argv_torchrun(argc, argv))
 		hint_torchrun(&plan);
 	if (!rc)
+		rc = ddp_place_announce(state, err);
+	if (!rc)
 		rc = ddp_srun_publish_env(&plan, err);
 	if (!rc && plan.mode == DDP_MODE_FULL)
 		rc = ddp_ctl_tell(state, &plan, step.nodes, err);

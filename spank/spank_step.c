@@ -46,6 +46,15 @@ static bool get_u32(spank_t sp, spank_item_t item, uint32_t *out)
 	return spank_get_item(sp, item, out) == ESPANK_SUCCESS;
 }
 
+/* All of a task on its way to the program. */
+struct start {
+	struct facts f;
+	struct ddp_task t;
+	struct ddp_ask ask;
+	struct ddp_placed placed;
+	struct ddp_gate_answer answer;
+};
+
 /* slurmstepd has set these in the task's environment itself, just before. */
 static bool env_u32(spank_t sp, const char *name, uint32_t *out)
 {
@@ -237,11 +246,37 @@ static int set_error_file(spank_t sp, const struct ddp_task *t,
 	return task_set(sp, DDP_ERROR_FILE_ENV, path, false);
 }
 
+/* CPUs, memory and GPUs, and what the environment tells of them. */
+static int take_place(spank_t sp, struct start *s, struct ddp_err *err)
+{
+	const struct ddp_place_facts facts = { s->f.name, s->f.rank,
+		s->f.node == s->t.plan.layout.first };
+
+	if (s->placed.state != DDP_PLACE_DONE)
+		return 0;
+	s->t.r.placed = &s->placed;
+	return ddp_place_take(sp, &s->ask, &s->placed, &facts, err);
+}
+
+static int start_watch(const struct start *s, const char *command,
+		       struct ddp_err *err)
+{
+	const struct ddp_plan *plan = &s->t.plan;
+	bool env = plan->verify || ddp_compat_task_prolog();
+	bool place = s->ask.valid && s->ask.req.verify &&
+		s->placed.state == DDP_PLACE_DONE;
+
+	return env || place ? ddp_verify_start(plan, &s->t.r, command, env,
+					       place, err) : 0;
+}
+
 static int carry_out(spank_t sp, const struct ddp_spank *state,
-		     struct facts *f, struct ddp_task *t, const char *text,
-		     const struct ddp_gate_answer *a, struct ddp_err *err)
+		     struct start *s, const char *text, struct ddp_err *err)
 {
 	const struct ddp_task_ops ops = { task_get, task_set, task_say, sp };
+	const struct ddp_gate_answer *a = &s->answer;
+	struct ddp_task *t = &s->t;
+	struct facts *f = &s->f;
 	char **argv = NULL;
 	int argc = 0;
 
@@ -264,15 +299,12 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	t->r.node = f->node;
 	t->r.nodename = f->name;
 	t->torchrun = ddp_task_argv_torchrun(argc, argv);
-	if (ddp_task_apply(t, &ops, err))
+	if (take_place(sp, s, err) || ddp_task_apply(t, &ops, err))
 		return -1;
 	if (set_error_file(sp, t, a) ||
 	    (has_shim(argc, argv) && hand_on(sp, &t->plan)))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	if (t->plan.verify || ddp_compat_task_prolog())
-		return ddp_verify_start(&t->plan, &t->r, argc ? argv[0] : "",
-					err);
-	return 0;
+	return start_watch(s, argc ? argv[0] : "", err);
 }
 
 /* Slurm's messages are shortened for this launch, not for the program. */
@@ -285,6 +317,14 @@ static void unset_reduce(spank_t sp)
 		(void)spank_unsetenv(sp, DDP_REDUCE_ENV);
 }
 
+static bool has_control(spank_t sp)
+{
+	char probe[2];
+
+	return spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) !=
+		ESPANK_ENV_NOEXIST;
+}
+
 /*
  * With a controller: what is wrong with this node is said before the step
  * may start, so that no program starts anywhere. The controller says it then,
@@ -292,11 +332,10 @@ static void unset_reduce(spank_t sp)
  */
 static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 {
-	char *text = malloc(DDP_PLAN_MAX), probe[2];
+	char *text = malloc(DDP_PLAN_MAX);
 	struct ddp_err err;
 
-	if (text && spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) !=
-	    ESPANK_ENV_NOEXIST &&
+	if (text && has_control(sp) &&
 	    spank_getenv(sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX) ==
 	    ESPANK_SUCCESS && !ddp_plan_parse(&t->plan, text, &err) &&
 	    t->plan.mode == DDP_MODE_FULL && !t->plan.het &&
@@ -309,51 +348,95 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 	ddp_plan_clear(&t->plan);
 }
 
-/* With a controller: until the whole step may start; else at once. */
-static void wait_for_start(spank_t sp, const struct facts *f,
-			   struct ddp_gate_answer *answer)
+/* Is the place something that the step cannot do without? */
+static bool must_have_place(const struct ddp_ask *ask)
 {
-	struct ddp_err err;
-	int rc = ddp_agent_wait(sp, answer, &err);
+	return ask->req.policy == DDP_BIND_RESTRICTED ||
+		ask->req.policy == DDP_BIND_SINGLE_NUMA;
+}
 
-	if (!rc && answer->state == DDP_GATE_REFUSED)
-		rc = ddp_err_set(&err, DDP_ESYS, "%s", answer->text);
+/* Stateless, and nobody made a plan of places: said once a node. */
+static void no_place(const struct start *s, const struct ddp_err *err)
+{
+	if (must_have_place(&s->ask))
+		refuse(&s->f, err);
+	if (!s->f.local)
+		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
+			"not bound to CPUs and GPUs: %s\n", s->f.name,
+			err->text);
+}
+
+/* A launch of ours? Only then is there anything to wait for. */
+static bool has_plan(spank_t sp)
+{
+	char probe[2];
+
+	return spank_getenv(sp, DDP_PLAN_ENV, probe, sizeof(probe)) !=
+		ESPANK_ENV_NOEXIST ||
+		spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) !=
+		ESPANK_ENV_NOEXIST;
+}
+
+/*
+ * With a controller: until the whole step may start. Also for the ranks'
+ * places on this node; else at once.
+ */
+static void wait_for_start(spank_t sp, const struct ddp_spank *state,
+			   struct start *s)
+{
+	bool control = has_control(sp);
+	struct ddp_err err;
+	int rc = 0;
+
+	if (has_plan(sp))
+		rc = ddp_place_ask(sp, state, s->f.shown, &s->ask, &err);
 	if (rc)
-		refuse(f, &err);
+		refuse(&s->f, &err);
+	rc = ddp_agent_wait(sp, &s->ask, &s->answer, &s->placed, &err);
+	if (rc && !control) {
+		no_place(s, &err);
+		return;
+	}
+	if (!rc && s->answer.state == DDP_GATE_REFUSED) {
+		if (!control && s->placed.state != DDP_PLACE_REFUSED)
+			_exit(1);	/* another rank says why */
+		rc = ddp_err_set(&err, DDP_ESYS, "%s", control ?
+				 s->answer.text : s->placed.why);
+	}
+	if (rc)
+		refuse(&s->f, &err);
 }
 
 static void launch_task(spank_t sp, const struct ddp_spank *state,
-			struct ddp_task *t)
+			struct start *s)
 {
-	struct ddp_gate_answer answer = { .state = DDP_GATE_WAIT };
-	struct facts f;
 	struct ddp_err err;
 	char *text;
 	int rc;
 
-	memset(&f, 0, sizeof(f));
-	rc = get_facts(sp, &f, &err);
+	rc = get_facts(sp, &s->f, &err);
 	if (!rc) {
-		check_early(sp, &f, t);
-		wait_for_start(sp, &f, &answer);
+		check_early(sp, &s->f, &s->t);
+		wait_for_start(sp, state, s);
 	}
-	text = answer.text;
+	text = s->answer.text;
 	if (!text || !text[0]) {
 		free(text);
-		text = read_plan(sp, state, &f);
+		text = read_plan(sp, state, &s->f);
 	}
 	(void)spank_unsetenv(sp, DDP_PLAN_ENV);
+	(void)spank_unsetenv(sp, DDP_PLACE_ENV);
 	unset_reduce(sp);
 	if (!text)
 		return;
 	(void)spank_unsetenv(sp, DDP_HET_ENV);
 	ddp_spank_options_unset(sp);
 	if (!rc)
-		rc = carry_out(sp, state, &f, t, text, &answer, &err);
+		rc = carry_out(sp, state, s, text, &err);
 	free(text);
-	ddp_plan_clear(&t->plan);
+	ddp_plan_clear(&s->t.plan);
 	if (rc)
-		refuse(&f, &err);
+		refuse(&s->f, &err);
 }
 
 /* Does the first MiB of the file contain the word anywhere? */
@@ -398,7 +481,7 @@ static void hint_batch(spank_t sp)
 
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
 {
-	struct ddp_task *t;
+	struct start *s;
 	uint32_t step = 0;
 
 	if (!get_u32(sp, S_JOB_STEPID, &step))
@@ -408,10 +491,10 @@ int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
 			hint_batch(sp);
 		return 0;
 	}
-	t = calloc(1, sizeof(*t));
-	if (!t)
+	s = calloc(1, sizeof(*s));
+	if (!s)
 		return -1;
-	launch_task(sp, state, t);
-	free(t);
+	launch_task(sp, state, s);
+	free(s);
 	return 0;
 }

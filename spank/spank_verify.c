@@ -11,6 +11,7 @@
 
 #include "core/ddp_child.h"
 #include "core/ddp_io.h"
+#include "core/ddp_seat.h"
 #include "spank/spank_ddp.h"
 
 #include <dirent.h>
@@ -37,6 +38,7 @@ struct watch {
 	char *env;
 	size_t len;
 	unsigned wrong;
+	bool check_env, check_place;
 };
 
 static const char *env_find(const struct watch *w, const char *name)
@@ -69,6 +71,21 @@ static int compare(void *arg, const struct ddp_var *v)
 		has ? ddp_text_safe(has, shown, sizeof(shown)) : "missing",
 		v->value);
 	return 0;
+}
+
+/* A program that moves itself at once may be seen there already. */
+static void compare_place(struct watch *w)
+{
+	struct ddp_err err;
+	int rc = ddp_seat_verify(w->proc, w->r->placed, &err);
+
+	if (!rc)
+		return;
+	if (rc < 0 && !w->wrong++)
+		kill(w->pid, SIGSTOP);
+	dprintf(STDERR_FILENO, DDP_MSG "%s: node %s, rank %" PRIu32 ": %s\n",
+		rc < 0 ? "error" : "warning", w->r->nodename, w->r->rank,
+		err.text);
 }
 
 /* A file of /proc/PID into buf, always terminated; its length, or -1. */
@@ -163,11 +180,12 @@ static void __attribute__((noreturn)) watch_run(struct watch *w, int fd)
 			break;
 		nanosleep(&pause, NULL);
 	}
-	if (w->len && is_first_program(w)) {
+	if (w->check_place)
+		compare_place(w);
+	if (w->check_env && w->len && is_first_program(w))
 		(void)ddp_env_each(w->plan, w->r, compare, w);
-		if (w->wrong)
-			end_task(w);
-	}
+	if (w->wrong)
+		end_task(w);
 	_exit(0);
 }
 
@@ -199,11 +217,14 @@ static void __attribute__((noreturn)) watch_child(struct watch *w, int fd)
 }
 
 int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
-		     const char *command, struct ddp_err *err)
+		     const char *command, bool env, bool place,
+		     struct ddp_err *err)
 {
 	const char *base = strrchr(command, '/');
 	struct watch w = { .plan = plan, .r = r,
-			   .prog = base ? base + 1 : command, .pid = getpid(), .proc = -1 };
+			   .prog = base ? base + 1 : command,
+			   .pid = getpid(), .proc = -1,
+			   .check_env = env, .check_place = place };
 	int fds[2] = { -1, -1 };
 	pid_t child = -1;
 
@@ -221,8 +242,8 @@ int ddp_verify_start(const struct ddp_plan *plan, const struct ddp_rank *r,
 	if (child < 0) {
 		if (fds[1] >= 0)
 			close(fds[1]);
-		return ddp_err_set(err, DDP_ESYS, "the environment after the "
-				   "TaskProlog cannot be watched: %s",
+		return ddp_err_set(err, DDP_ESYS, "the program cannot be "
+				   "watched: %s",
 				   strerror(errno));
 	}
 	(void)ddp_io_wait(child, NULL);

@@ -170,7 +170,7 @@ write_gres_conf()
 
 # What full mode runs; the plugin is told where, as for ddp-launch. A plugin
 # that `make install` has put somewhere knows it.
-HELPERS=(ddp-controller ddp-agent)
+HELPERS=(ddp-controller ddp-agent ddp-place)
 
 write_plugstack()
 {
@@ -178,6 +178,7 @@ write_plugstack()
 	[[ ! -x $build/ddp-launch ]] || args=" launcher=$D/bin/ddp-launch"
 	[[ ! -x $build/${HELPERS[0]} || ! -x $build/${HELPERS[1]} ]] ||
 		args+=" helpers=$D/bin"
+	args+=" sysroot=$D"	# the fake GPUs are in its dev
 	[[ $O_plugin == none ]] || printf 'required %s%s\n' \
 		"$D/plugins/spank_ddp.so" \
 		"$args${O_plugin_args:+ $O_plugin_args}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Small topologies as hwloc XML, with PCI devices, which lstopo's synthetic
-ones lack. `mkxml.py NAME` prints one, `mkxml.py` the names."""
+ones lack. `mkxml.py NAME` prints one (`mkxml.py here CPUS`), `mkxml.py` the
+names."""
 import sys
 from xml.sax.saxutils import quoteattr
 
@@ -270,13 +271,31 @@ def no_gpu():
     return t
 
 
+def here(cpus=2):
+    """4 GPUs at 2 NUMA nodes, which share this machine's CPUs; those with
+    the first bus ids are not next to the first CPUs."""
+    t = Topology(range(cpus), range(2))
+    half = cpus // 2
+    for i, mine in enumerate((range(half), range(half, cpus))):
+        p = t.obj(t.root, "Package", mine, [i], os_index=i)
+        t.numa(p, i, mine)
+        for c in mine:
+            t.core(p, c, [c], [i])
+        for n in range(2):
+            bus = 0x20 - 0x10 * i + 0x20 * n
+            gpu(t, t.bridge(p, bus, host=True), bus, 1 - i + 2 * n)
+    return t
+
+
 ALL = {f.__name__: f for f in (eight, sixteen, eight_numa, half_numa,
                                four_numa, asymmetric, remote, smt,
-                               restricted, linked, no_gpu)}
+                               restricted, linked, no_gpu, here)}
 
 if __name__ == "__main__":
     if len(sys.argv) == 2 and sys.argv[1] in ALL:
         sys.stdout.write(ALL[sys.argv[1]]().text())
+    elif len(sys.argv) == 3 and sys.argv[1] == "here":
+        sys.stdout.write(here(int(sys.argv[2])).text())
     else:
         for name, make in ALL.items():
             print("%-12s %s" % (name, make.__doc__.splitlines()[0]))

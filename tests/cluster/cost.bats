@@ -105,6 +105,12 @@ tasks()
 		sed -E 's/0x[0-9a-f]+/X/g; s/[0-9]+/N/g' | sort | uniq -c
 }
 
+# readers NAME: processes that read the topology.
+readers()
+{
+	grep -l '/sys/devices/system/cpu/cpu1/topology/' "$1".* | wc -l
+}
+
 @test "a task: no exec, no file written, no DNS, no connection more" {
 	command -v strace >/dev/null || skip "no strace"
 	# One before, so that caches are warm.
@@ -112,15 +118,21 @@ tasks()
 	traced plain
 	traced stateless --ddp-launch=stateless
 	traced full --ddp-launch
-	# All of a step is in it: slurmstepd and four tasks, nothing else but,
-	# in full mode, one agent.
+	# All of a step is in it: slurmstepd and four tasks, and one agent, which
+	# starts what reads the topology, once.
 	for t in plain stateless full; do
 		n=5
-		[[ $t != full ]] || n=6
+		[[ $t == plain ]] || n=7
 		same $n "$(cat $t.* | grep -c 'execve(.* = 0')"
 		same 4 "$(tasks $t execve | awk '{ print $1 }')"
 	done
-	same 1 "$(cat full.* | grep -c 'execve("[^"]*/ddp-agent".* = 0')"
+	for t in stateless full; do
+		same 1 "$(cat $t.* | grep -c 'execve("[^"]*/ddp-agent".* = 0')"
+		same 1 "$(cat $t.* | grep -c 'execve("[^"]*/ddp-place".* = 0')"
+		# Who reads the whole topology looks into every core: one
+		# process more than without us (slurmstepd does so itself).
+		same $(($(readers plain) + 1)) "$(readers $t)"
+	done
 	writes='O_WRONLY|O_RDWR|O_CREAT|creat\(|mkdir\(|rename\(|unlink\('
 	names='resolv.conf|/etc/hosts|nsswitch|gai.conf|htons\(53\)'
 	same "" "$(tasks plain 'socket\(AF_INET')"

@@ -310,7 +310,8 @@ ranks()
 	ranks -N2 --ntasks-per-node=2 --gpus-per-node=2
 	world "$DIR" --layout 0,1/2,3
 	DIR=$(new_dir)
-	ranks -N1 -n2 --gpus-per-task=1
+	launch -N1 -n2 --gpus-per-task=1 --ddp-launch sh -c "$RANK_DUMP" "$DIR"
+	says_times 1 "its device is index 0 (DDP_LOCAL_DEVICE), not LOCAL_RANK"
 	world "$DIR" --layout 0,1
 }
 

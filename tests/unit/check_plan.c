@@ -76,7 +76,7 @@ START_TEST(bad_values)
 		{ "job", "0" }, { "job", "-1" }, { "job", "4294967296" },
 		{ "step", "x" }, { "restart", "" }, { "mode", "" },
 		{ "mode", "fast" }, { "fw", "" }, { "fw", "caffe" },
-		{ "given", "16384" }, { "addr", "" }, { "addr", "a b" },
+		{ "given", "65536" }, { "addr", "" }, { "addr", "a b" },
 		{ "addr", "$(reboot)" }, { "port", "1023" }, { "port", "80" },
 		{ "port", "65536" }, { "verify", "2" }, { "iface", "" },
 		{ "iface", "a/b" }, { "tasks", "" }, { "tasks", "2(x2" },

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tasks' places: ddp-place reads the topology while the tasks still come,
+ * and makes the plan when all are here. The agent only waits, and no longer
+ * than PLACE_MS.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "launcher/agent.h"
+#include "launcher/place_result.h"
+
+#include "core/ddp_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The child's descriptors in their places, and no other. */
+static void __attribute__((noreturn)) become_child(const struct agent *a,
+						   int go, int result)
+{
+	char path[sizeof(a->conf.helpers) + 16], tasks[16];
+	char *argv[] = { (char *)"ddp-place", tasks, (char *)a->conf.topology,
+			 (char *)a->conf.sysroot, NULL };
+	char *env[] = { (char *)"PATH=/usr/bin:/bin", NULL };
+	const int fds[] = { [PLACE_FD_RESULT - 3] = result,
+			    [PLACE_FD_FILE - 3] = a->gate.file,
+			    [PLACE_FD_GO - 3] = go };
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)snprintf(path, sizeof(path), "%s/ddp-place", a->conf.helpers);
+	(void)snprintf(tasks, sizeof(tasks), "%u", a->ntasks);
+	if (!ddp_child_detach(fds, 3))
+		execve(path, argv, env);
+	_exit(127);
+}
+
+static void end_child(struct agent *a)
+{
+	struct agent_place *p = &a->place;
+
+	agent_event_free(&p->event);
+	agent_event_free(&p->timer);
+	if (p->go >= 0)
+		close(p->go);
+	if (p->result >= 0)
+		close(p->result);
+	p->go = p->result = -1;
+	if (p->child > 0) {
+		(void)kill(p->child, SIGKILL);
+		/* A zombie at worst, should it hang in the kernel. */
+		(void)waitpid(p->child, NULL, WNOHANG);
+	}
+	p->child = 0;
+}
+
+void agent_place_free(struct agent *a)
+{
+	end_child(a);
+}
+
+static bool is_strict(enum ddp_bind_policy policy)
+{
+	return policy == DDP_BIND_RESTRICTED || policy == DDP_BIND_SINGLE_NUMA;
+}
+
+/* There is no plan: said by the first task, or refused where a policy had to
+ * be judged. */
+static void answer_failed(struct agent *a, const char *why)
+{
+	struct ddp_placed *out = calloc(1, sizeof(*out));
+	struct ddp_ask *ask = calloc(1, sizeof(*ask));
+
+	for (uint32_t i = 0; out && ask && i < a->ntasks; i++) {
+		bool strict = !ddp_gate_get_ask(&a->gate, i, ask) &&
+			is_strict(ask->req.policy);
+		size_t pos = 0;
+
+		memset(out, 0, sizeof(*out));
+		out->state = strict ? DDP_PLACE_REFUSED : DDP_PLACE_DONE;
+		a->place.refused += strict;
+		if (strict)
+			(void)ddp_text_add(out->why, sizeof(out->why), &pos,
+				"the policy %s cannot be judged: %s",
+				ddp_bind_policy_name(ask->req.policy), why);
+		else if (!i)
+			(void)ddp_text_add(out->warning, sizeof(out->warning),
+				&pos, "ranks are not bound to CPUs and GPUs: "
+				"%s", why);
+		if (ddp_gate_put_placed(&a->gate, i, out))
+			break;
+	}
+	free(out);
+	free(ask);
+}
+
+/* The tasks that are refused: their reasons go where their ends go. */
+static void tell_refused(struct agent *a)
+{
+	struct ddp_placed *out = calloc(1, sizeof(*out));
+
+	for (uint32_t i = 0; out && i < a->ntasks; i++)
+		if (!ddp_gate_get_placed(&a->gate, i, out) &&
+		    out->state == DDP_PLACE_REFUSED)
+			agent_task_why(a, i, out->why);
+	free(out);
+	agent_gate_refuse(a, "");
+}
+
+static void done(struct agent *a)
+{
+	end_child(a);
+	a->place.state = PLACE_DONE;
+	if (a->place.refused)
+		tell_refused(a);
+	else if (!a->conf.control[0])
+		agent_gate_stateless(a, 0, "", 0);
+	else
+		agent_task_tell(a);
+}
+
+/* It ended without a word. */
+static const char *why_no_result(const struct agent *a)
+{
+	int status;
+
+	/* It has closed its end; a moment later it is dead. */
+	if (waitpid(a->place.child, &status, 0) == a->place.child &&
+	    WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return "ddp-place could not be started; install it beside "
+			"ddp-agent";
+	return "ddp-place, which reads the topology, crashed; try ddp-topo on "
+		"this node";
+}
+
+static void on_result(evutil_socket_t fd, short what, void *arg)
+{
+	struct agent *a = arg;
+	struct place_result r = { 0, 0 };
+	char text[DDP_ERR_TEXT];
+	ssize_t n;
+
+	(void)what;
+	n = read((int)fd, text, sizeof(text) - 1);
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n == sizeof(r))
+		memcpy(&r, text, sizeof(r));
+	if (r.magic == PLACE_MAGIC) {
+		a->place.refused = r.refused;
+	} else {
+		text[n > 0 ? n : 0] = '\0';
+		answer_failed(a, n > 0 ? text : why_no_result(a));
+	}
+	done(a);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+	struct agent *a = arg;
+
+	(void)fd;
+	(void)what;
+	answer_failed(a, "the topology of this node could not be read within "
+		      "10 s; try ddp-topo there, or give topology= in "
+		      "plugstack.conf a saved one");
+	done(a);
+}
+
+/* 0, or -1: no child. */
+static int start_child(struct agent *a)
+{
+	struct agent_place *p = &a->place;
+	int go[2], result[2];
+
+	if (pipe2(go, O_CLOEXEC))
+		return -1;
+	if (pipe2(result, O_CLOEXEC)) {
+		close(go[0]);
+		close(go[1]);
+		return -1;
+	}
+	p->child = fork();
+	if (!p->child)
+		become_child(a, go[0], result[1]);
+	close(go[0]);
+	close(result[1]);
+	p->go = go[1];
+	p->result = result[0];
+	if (p->child < 0)
+		return -1;
+	p->event = event_new(a->base, p->result, EV_READ | EV_PERSIST,
+			     on_result, a);
+	agent_timer(a, &p->timer, PLACE_MS, on_timeout, a);
+	return p->event && !event_add(p->event, NULL) ? 0 : -1;
+}
+
+void agent_place_here(struct agent *a, bool asks)
+{
+	struct agent_place *p = &a->place;
+
+	if (asks && p->state == PLACE_NO) {
+		p->state = PLACE_WAITS;
+		if (start_child(a)) {
+			answer_failed(a, "no process for it could be started");
+			end_child(a);
+			p->failed = true;
+		}
+	}
+	if (p->state != PLACE_WAITS || a->nhere < a->ntasks)
+		return;
+	p->state = PLACE_RUNS;
+	if (p->failed)
+		done(a);
+	else if (write(p->go, "g", 1) != 1)
+		on_result(p->result, 0, a);
+}
+
+bool agent_place_pending(const struct agent *a)
+{
+	return a->place.state == PLACE_WAITS || a->place.state == PLACE_RUNS;
+}

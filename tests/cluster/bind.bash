@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154,SC2034 # bats sets output, stderr
+#
+# A node for the tests of binding, on whatever machine this is: CPU 0 is NUMA
+# node 0 and CPU 1 is NUMA node 1, says a saved topology (topology=), and there
+# are four GPUs:
+#
+#	bus id	NUMA	number by bus id	/dev/nvidiaN
+#	10:00.0	1	0			2
+#	20:00.0	0	1			0
+#	30:00.0	1	2			3
+#	40:00.0	0	3			1
+#
+# So neither a number nor a minor number tells where a GPU is, and Slurm's GPU
+# i (the device file i of gres.conf) is another one than CUDA's i where all may
+# be opened.
+
+BUSES=(0000:10:00.0 0000:20:00.0 0000:30:00.0 0000:40:00.0)
+MINORS=(2 0 3 1)
+UUIDS=(8932f937-d72c-4106-c12f-20bd9faed9f6 8932f938-aaaa-bbbb-cccc-20bd9faed9f6
+	11112222-3333-4444-5555-666677778888 99990000-3333-4444-5555-666677778888)
+
+# bind_up ARGS...: a cluster whose nodes look like that.
+bind_up()
+{
+	local i
+	taskset -c 0,1 true 2>/dev/null || skip "CPUs 0 and 1 may not be used"
+	cluster_init
+	TOPOLOGY=$(mktemp /var/tmp/ddp-topology.XXXXXX) || return 1
+	export TOPOLOGY
+	"$PYTHON" "$TESTS/../binding/mkxml.py" here 2 >"$TOPOLOGY" || return 1
+	chmod 644 "$TOPOLOGY"
+	launch_up --nodes 2 --gpus 4 --plugin-args "topology=$TOPOLOGY" "$@" ||
+		return 1
+	for i in 0 1 2 3; do
+		bind_driver "$i" "${MINORS[i]}" || return 1
+	done
+}
+
+# bind_driver I MINOR: what the driver says of the GPU number I.
+bind_driver()
+{
+	local dir=$CLUSTER_DIR/proc/driver/nvidia/gpus/${BUSES[$1]}
+	mkdir -p "$dir" && chmod 755 "$dir" &&
+		printf 'Model: \t\t Fake\nGPU UUID: \t GPU-%s\nBus Location: \t %s\nDevice Minor: \t %s\n' \
+			"${UUIDS[$1]}" "${BUSES[$1]}" "$2" >"$dir/information"
+}
+
+bind_down()
+{
+	rm -f -- "${TOPOLOGY-}"
+	launch_down
+}
+
+# The program of a rank: "RANK CUDA_VISIBLE_DEVICES DEVICE CPUS" and with WHAT
+# the values of these variables.
+# shellcheck disable=SC2016
+SEE='set -- $SLURM_PROCID ${CUDA_VISIBLE_DEVICES-unset} ${DDP_LOCAL_DEVICE-unset} \
+	$(grep ^Cpus_allowed_list /proc/self/status | cut -f 2)
+for v in $WHAT; do eval "set -- \"\$@\" \${$v-unset}"; done
+echo "$*"'
+
+# placed SRUN-ARGS...: launches; the ranks' lines, sorted, in $output.
+placed()
+{
+	launch --ddp-launch -N1 "$@" sh -c "$SEE" || return 1
+	output=$(sort -n <<<"$output")
+}
+
+# is LINE...: the ranks said just that.
+is() { same "$(printf '%s\n' "$@")" "$output"; }
