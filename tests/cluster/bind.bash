@@ -26,12 +26,10 @@ bind_up()
 	local i
 	taskset -c 0,1 true 2>/dev/null || skip "CPUs 0 and 1 may not be used"
 	cluster_init
-	TOPOLOGY=$(mktemp /var/tmp/ddp-topology.XXXXXX) || return 1
-	export TOPOLOGY
-	"$PYTHON" "$TESTS/../binding/mkxml.py" here 2 >"$TOPOLOGY" || return 1
-	chmod 644 "$TOPOLOGY"
-	launch_up --nodes 2 --gpus 4 --plugin-args "topology=$TOPOLOGY" "$@" ||
-		return 1
+	launch_up --nodes 2 --gpus 4 --plugin-args \
+		"topology=$CLUSTER_DIR/topology.xml" "$@" || return 1
+	"$PYTHON" "$TESTS/../binding/mkxml.py" here 2 \
+		>"$CLUSTER_DIR/topology.xml" || return 1
 	for i in 0 1 2 3; do
 		bind_driver "$i" "${MINORS[i]}" || return 1
 	done
@@ -44,12 +42,6 @@ bind_driver()
 	mkdir -p "$dir" && chmod 755 "$dir" &&
 		printf 'Model: \t\t Fake\nGPU UUID: \t GPU-%s\nBus Location: \t %s\nDevice Minor: \t %s\n' \
 			"${UUIDS[$1]}" "${BUSES[$1]}" "$2" >"$dir/information"
-}
-
-bind_down()
-{
-	rm -f -- "${TOPOLOGY-}"
-	launch_down
 }
 
 # The program of a rank: "RANK CUDA_VISIBLE_DEVICES DEVICE CPUS" and with WHAT

@@ -15,7 +15,7 @@ load launch
 load bind
 
 setup_file() { bind_up --cpus 8; }
-teardown_file() { bind_down; }
+teardown_file() { launch_down; }
 
 setup()
 {
@@ -101,8 +101,14 @@ teardown()
 	says_times 1 "ddp: warning: node ${NODE[0]}: no CPU that Slurm gave (0-1) is next to the GPUs of rank"
 }
 
-# Case 30: unset is not "no GPU": rank r takes device r of all there are.
+# Case 30: unset is not "no GPU": rank r takes device r of all there are. Later
+# releases set the list of all.
 @test "--gpu-bind=none: no list is set, ranks are placed by number" {
+	if slurm_at_least 24.11; then
+		placed -n4 --gpus-per-node=4 --gpu-bind=none
+		is "0 1,3,0,2 0 0" "1 1,3,0,2 1 0" "2 1,3,0,2 2 1" "3 1,3,0,2 3 1"
+		return
+	fi
 	placed -n4 --gpus-per-node=4 --gpu-bind=none
 	is "0 unset 0 1" "1 unset 1 0" "2 unset 2 1" "3 unset 3 0"
 	placed -n2 --gpus-per-node=2 --gpu-bind=none

@@ -19,7 +19,7 @@ setup_file()
 	bind_up --cpus 8 --cgroup
 }
 
-teardown_file() { bind_down; }
+teardown_file() { launch_down; }
 
 setup()
 {
