@@ -104,9 +104,12 @@ int ddp_bind_solve(struct ddp_bind_prob *p, struct ddp_bind_best *best,
 {
 	if (ddp_bind_split(p, best))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	/* The same work once more: it found what is now handed out. */
+	/* The same work once more: it found what is now handed out. Else a
+	 * part of it, to have U low where that is easy. */
 	if (best->proven)
 		p->work = p->budget;
+	else if (p->work < p->budget / 4)
+		p->work = p->budget / 4;
 	return ddp_bind_share(p, best, owner, gpus, err);
 }
 

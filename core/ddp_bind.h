@@ -123,16 +123,19 @@ struct ddp_bind_fixed {
  *
  * CPUs given: the GPUs are shared out in the same numbers, D1 and then D2 is
  * least. A rank's cores are those that its PUs touch, and D1 goes by core;
- * what costs the same goes to lower ranks first. D1 is always least, but for
- * hundreds of ranks that all have different costs; D2 where the work
- * suffices, else pairs of GPUs are exchanged until that gains nothing. unit
- * is DDP_BIND_SHARED where PUs are in common, DDP_BIND_PUS where only cores
- * are.
+ * what costs the same goes to lower ranks first. D1 is least unless more
+ * ranks than GPUs have so many different costs that the work forbids it; D2
+ * where the work suffices, else GPUs are exchanged one by one until that
+ * gains nothing. optimal is true only for what is proven. unit is
+ * DDP_BIND_SHARED where PUs are in common, DDP_BIND_PUS where only cores are.
  *
  * Both given: counted and judged, and optimal.
  *
  * With the policy none, CPUs that are open are not bound, and GPUs that are
  * open are shared out as they are listed.
+ *
+ * Returns as ddp_bind_make(); DDP_EINVAL also for a GPU or CPU that is not in
+ * the input, for CPUs that do not rise, and for a rank that is given none.
  */
 int ddp_bind_make_fixed(const struct ddp_bind_in *in,
 			const struct ddp_bind_fixed *fixed,

@@ -15,6 +15,9 @@
  *   ddp_bind_numa.c   U. Which of the cheapest ways to hand out the cores
  *                     touches the fewest NUMA nodes.
  *
+ * Where GPUs or CPUs are given, ddp_bind_fixed.c turns to these stages or to
+ * ddp_bind_assign.c.
+ *
  * D1 and U depend on the split alone, D2 on split and GPUs but not on cores,
  * so the stages do not interfere. Work is counted, not timed: the same input
  * gives the same plan on every machine.

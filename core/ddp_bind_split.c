@@ -8,6 +8,10 @@
  * A lower bound cuts the enumeration: a group costs at least what its k
  * nearest units would if it had the node for itself, and a GPU that is in no
  * group yet at least the same for a group of one.
+ *
+ * With fewer GPUs than ranks, splits are cheap and many. So there are two turns,
+ * the first without U: what it costs to prove U is then spent on the least D1
+ * alone, and that is there when the work runs out.
  */
 #include "config.h"
 
@@ -25,6 +29,7 @@ struct split {
 	uint64_t alone[DDP_BIND_GPUS];	/* bound for one GPU of the class */
 	struct ddp_bind_faces faces;
 	uint64_t floor1, floor2, floor3;
+	bool first;			/* D1 alone is sought */
 	bool done;
 };
 
@@ -178,7 +183,11 @@ static void try_way(struct split *s)
 	if (best->found && cur->d1 == best->d1 && cur->d2 > best->d2)
 		return;
 	tie = best->found && cur->d1 == best->d1 && cur->d2 == best->d2;
-	if (!fewer_numa(s, tie))
+	if (s->first) {
+		cur->u = UINT32_MAX;	/* more than any */
+		s->done = cur->d1 == s->floor1;
+	}
+	if (s->first ? tie : !fewer_numa(s, tie))
 		return;
 	*best = *cur;
 	best->found = true;
@@ -220,6 +229,12 @@ static void try_groups(struct split *s)
 		cur->ranks[i] = 1;
 	}
 	try_way(s);
+}
+
+/* The first turn may have half of it. */
+static bool out_of_work(const struct split *s)
+{
+	return s->p->work < (s->first ? s->p->budget / 2 : 0);
 }
 
 static void next_group(struct split *s, unsigned i, unsigned big,
@@ -265,7 +280,7 @@ static void next_group(struct split *s, unsigned i, unsigned big,
 	unsigned n = s->p->n;
 
 	s->p->work--;
-	if (s->p->work < 0 && s->best->found)
+	if (out_of_work(s) && s->best->found)
 		s->done = true;
 	if (s->done || (s->best->found && bound > s->best->d1))
 		return;
@@ -287,7 +302,7 @@ static void next_class(struct split *s, unsigned j, unsigned extra)
 	unsigned all = 0;
 
 	s->p->work--;
-	if (s->p->work < 0 && s->best->found)
+	if (out_of_work(s) && s->best->found)
 		s->done = true;
 	if (s->done)
 		return;
@@ -327,7 +342,6 @@ static void one_gpu_each(struct split *s)
 	struct ddp_bind_prob *p = s->p;
 	struct ddp_bind_best *cur = &s->cur;
 
-	s->q = p->n / p->g;
 	cur->ntypes = p->ng;
 	cur->ngroups = p->g;
 	for (unsigned j = 0; j < p->ng; j++) {
@@ -335,7 +349,6 @@ static void one_gpu_each(struct split *s)
 		for (unsigned i = 0; i < p->g; i++)
 			if (p->members[j] >> i & 1)
 				cur->type[i] = j;
-		s->floor1 += s->q * p->size[j] * s->alone[j];
 	}
 	for (unsigned i = 0; i < p->g; i++)
 		cur->gpus[i] = (uint64_t)1 << i;
@@ -343,6 +356,57 @@ static void one_gpu_each(struct split *s)
 		given_each(s);
 	else
 		next_class(s, 0, p->n % p->g);
+}
+
+/* What no split is below. */
+static void find_floors(struct split *s)
+{
+	struct ddp_bind_prob *p = s->p;
+	unsigned each = 1;	/* ranks that a GPU has at least */
+
+	s->q = p->g < p->n ? p->n / p->g : p->g / p->n;
+	if (ddp_bind_one_each(p))
+		each = s->q;
+	else
+		s->floor2 = ddp_bind_group_floor(p);
+	s->floor3 = p->unit == DDP_BIND_SHARED ? 0 : ddp_bind_numa_floor(p);
+	for (unsigned j = 0; j < p->ng; j++) {
+		uint8_t x[DDP_BIND_GPUS] = { 0 };
+
+		x[j] = 1;
+		/* In a group it may be sent to the nodes of another, where
+		 * there are fewer units. */
+		s->alone[j] = p->unit == DDP_BIND_SHARED && !is_near(p, j) ?
+			0 : alone_cost(p, x);
+		s->left[j] = p->size[j];
+		s->floor1 += each * p->size[j] * s->alone[j];
+	}
+}
+
+static void turn(struct split *s, bool first)
+{
+	s->first = first;
+	s->done = false;
+	ddp_bind_seen_forget(s->p);
+	if (ddp_bind_one_each(s->p))
+		one_gpu_each(s);
+	else
+		next_group(s, 0, s->p->g % s->p->n, s->floor1);
+}
+
+/* Without the least D1 there is no use in a second turn. */
+static void search(struct split *s)
+{
+	struct ddp_bind_best *best = s->best;
+	bool whole = true;
+
+	if (ddp_bind_one_each(s->p) && !s->p->gpu_of) {
+		turn(s, true);
+		whole = !out_of_work(s) || best->d1 == s->floor1;
+	}
+	if (whole)
+		turn(s, false);
+	best->proven = whole && s->p->work >= 0;
 }
 
 int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best)
@@ -355,27 +419,8 @@ int ddp_bind_split(struct ddp_bind_prob *p, struct ddp_bind_best *best)
 		goto out;
 	s->p = p;
 	s->best = best;
-	s->floor3 = p->unit == DDP_BIND_SHARED ? 0 : ddp_bind_numa_floor(p);
-	for (unsigned j = 0; j < p->ng; j++) {
-		uint8_t x[DDP_BIND_GPUS] = { 0 };
-
-		x[j] = 1;
-		/* In a group it may be sent to the nodes of another, where
-		 * there are fewer units. */
-		s->alone[j] = p->unit == DDP_BIND_SHARED && !is_near(p, j) ?
-			0 : alone_cost(p, x);
-		s->left[j] = p->size[j];
-	}
-	if (ddp_bind_one_each(p)) {
-		one_gpu_each(s);
-	} else {
-		s->q = p->g / p->n;
-		s->floor2 = ddp_bind_group_floor(p);
-		for (unsigned j = 0; j < p->ng; j++)
-			s->floor1 += p->size[j] * s->alone[j];
-		next_group(s, 0, p->g % p->n, s->floor1);
-	}
-	best->proven = p->work >= 0;
+	find_floors(s);
+	search(s);
 	rc = 0;
 out:
 	if (s) {
