@@ -12,7 +12,7 @@
 _ddp_options='--ddp-launch --ddp-explain --ddp-frameworks= --ddp-master-port=
 --ddp-master-addr= --ddp-iface= --ddp-abort= --ddp-abort-signal= --ddp-grace=
 --ddp-exit-grace= --ddp-start-timeout= --ddp-node-timeout= --ddp-control=
---ddp-report-file='
+--ddp-report-file= --ddp-bind= --ddp-gpus='
 
 # The values of an option, in the words of --help. Of the times only the
 # default is offered; a path is completed as files are.
@@ -30,6 +30,8 @@ _ddp_values()
 	--ddp-start-timeout) echo 60 ;;
 	--ddp-node-timeout) echo 20 ;;
 	--ddp-control) echo require prefer ;;
+	--ddp-bind) echo none best-effort restricted single-numa-node verify ;;
+	--ddp-gpus) echo auto node rank ;;
 	--ddp-iface)
 		echo none auto
 		[[ ! -d /sys/class/net ]] || (cd /sys/class/net && echo *) ;;

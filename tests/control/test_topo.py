@@ -414,6 +414,30 @@ class Properties(Case):
         self.assertTrue(p["optimal"])
 
 
+class Documents(unittest.TestCase):
+    """doc/binding.md shows what ddp-topo says of saved machines."""
+
+    DOC = os.path.join(HERE, "..", "..", "doc", "binding.md")
+    SAVED = os.environ.get("DDP_TOPOLOGIES", os.path.join(
+        HERE, "..", "..", "..", "shared", "topologies"))
+
+    def test_machines(self):
+        if not os.path.isdir(self.SAVED):
+            self.skipTest("no saved machines in " + self.SAVED)
+        with open(self.DOC) as f:
+            text = f.read().split("## Real machines")[1]
+        blocks = re.findall(r"^(\d+) ranks:\n\n((?:    .*\n?)+)", text, re.M)
+        self.assertGreater(len(blocks), 6)
+        for ranks, block in blocks:
+            want = [line[4:] for line in block.splitlines()]
+            name = want[0].split(":")[0]
+            out = subprocess.run([TOPO, "--input", name, "--ntasks", ranks],
+                                 capture_output=True, timeout=30,
+                                 cwd=self.SAVED,
+                                 env=dict(os.environ, LC_ALL="C.UTF-8"))
+            self.assertEqual(out.stdout.decode().splitlines(), want)
+
+
 if __name__ == "__main__":
     if not TOPO:
         print("DDP_TOPO, the program to test, is not set")
