@@ -135,6 +135,8 @@ struct agent_place {
 	int go, result;		/* pipes to and from it, -1 */
 	struct event *event, *timer;
 	bool failed;
+	char why[DDP_ERR_TEXT];	/* then */
+	uint32_t asks;		/* tasks that want a place */
 	unsigned refused;	/* tasks */
 };
 
@@ -273,6 +275,8 @@ int agent_diag_listeners(uint16_t port, struct agent_listener *out,
 			 unsigned max);
 
 /* --- agent_place */
+/* Once it is known what the step is. */
+void agent_place_start(struct agent *a);
 /* A task has come, and wants to be placed or not. */
 void agent_place_here(struct agent *a, bool asks);
 /* True as long as tasks wait for their places. */

@@ -279,6 +279,7 @@ int agent_gate_start(struct agent *a)
 
 	if (agent_task_init(a))
 		return -1;
+	agent_place_start(a);
 	if (a->stepd >= 0)
 		a->stepd_event = event_new(a->base, a->stepd, EV_READ,
 					   on_stepd, a);

@@ -140,6 +140,24 @@ static const char *why_no_result(const struct agent *a)
 		"this node";
 }
 
+static void done_without(struct agent *a)
+{
+	answer_failed(a, a->place.why);
+	done(a);
+}
+
+/* No plan will come. Said once all tasks are here to hear it. */
+static void failed(struct agent *a, const char *why)
+{
+	struct agent_place *p = &a->place;
+
+	end_child(a);
+	p->failed = true;
+	(void)ddp_text_copy(p->why, sizeof(p->why), why);
+	if (p->state == PLACE_RUNS)
+		done_without(a);
+}
+
 static void on_result(evutil_socket_t fd, short what, void *arg)
 {
 	struct agent *a = arg;
@@ -153,25 +171,22 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 		return;
 	if (n == sizeof(r))
 		memcpy(&r, text, sizeof(r));
-	if (r.magic == PLACE_MAGIC) {
-		a->place.refused = r.refused;
-	} else {
-		text[n > 0 ? n : 0] = '\0';
-		answer_failed(a, n > 0 ? text : why_no_result(a));
+	text[n > 0 ? n : 0] = '\0';
+	if (r.magic != PLACE_MAGIC) {
+		failed(a, n > 0 ? text : why_no_result(a));
+		return;
 	}
+	a->place.refused = r.refused;
 	done(a);
 }
 
 static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
-	struct agent *a = arg;
-
 	(void)fd;
 	(void)what;
-	answer_failed(a, "the topology of this node could not be read within "
-		      "10 s; try ddp-topo there, or give topology= in "
-		      "plugstack.conf a saved one");
-	done(a);
+	failed(arg, "the topology of this node could not be read within 10 s; "
+	       "try ddp-topo there, or give topology= in plugstack.conf a "
+	       "saved one");
 }
 
 /* 0, or -1: no child. */
@@ -198,29 +213,39 @@ static int start_child(struct agent *a)
 		return -1;
 	p->event = event_new(a->base, p->result, EV_READ | EV_PERSIST,
 			     on_result, a);
-	agent_timer(a, &p->timer, PLACE_MS, on_timeout, a);
 	return p->event && !event_add(p->event, NULL) ? 0 : -1;
+}
+
+/* While slurmstepd still forks the tasks. */
+void agent_place_start(struct agent *a)
+{
+	struct agent_place *p = &a->place;
+
+	if (!a->conf.place)
+		return;
+	p->state = PLACE_WAITS;
+	if (start_child(a))
+		failed(a, "no process for it could be started");
 }
 
 void agent_place_here(struct agent *a, bool asks)
 {
 	struct agent_place *p = &a->place;
 
-	if (asks && p->state == PLACE_NO) {
-		p->state = PLACE_WAITS;
-		if (start_child(a)) {
-			answer_failed(a, "no process for it could be started");
-			end_child(a);
-			p->failed = true;
-		}
-	}
+	p->asks += asks;
 	if (p->state != PLACE_WAITS || a->nhere < a->ntasks)
 		return;
 	p->state = PLACE_RUNS;
-	if (p->failed)
-		done(a);
-	else if (write(p->go, "g", 1) != 1)
-		on_result(p->result, 0, a);
+	if (!p->asks) {
+		end_child(a);
+		p->state = PLACE_DONE;
+	} else if (p->failed) {
+		done_without(a);
+	} else {
+		/* If it is gone, its end of the other pipe says so. */
+		(void)!write(p->go, "g", 1);
+		agent_timer(a, &p->timer, PLACE_MS, on_timeout, a);
+	}
 }
 
 bool agent_place_pending(const struct agent *a)

@@ -66,13 +66,17 @@ static int run(struct place *p)
 	const struct ddp_gate gate = { PLACE_FD_FILE, -1, -1, -1 };
 	struct place_result r = { PLACE_MAGIC, 0 };
 	struct ddp_err err = { DDP_OK, "" };
-	int rc = place_load(p, &err);
 	char go = 0;
+	int rc;
 
+	alarm(PLACE_MS / 1000 + 1);
+	rc = place_load(p, &err);
+	alarm(0);	/* tasks may be late */
 	while (read(PLACE_FD_GO, &go, 1) < 0 && errno == EINTR)
 		;
 	if (go != 'g')	/* the agent has ended */
 		return 1;
+	alarm(PLACE_MS / 1000 + 1);
 	if (rc)
 		tell(err.text, strlen(err.text));
 	else if (!place_all(&gate, p, &r))
@@ -100,7 +104,6 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)setrlimit(RLIMIT_CORE, &none);
-	alarm(PLACE_MS / 1000 + 1);
 	p.n = tasks;
 	p.topology = argv[2];
 	p.sysroot = argv[3];

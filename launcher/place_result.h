@@ -9,7 +9,7 @@
 #define PLACE_FD_FILE 4
 #define PLACE_FD_GO 5
 
-/* From the first task's question to the answer. */
+/* From the last task's question to the answer; as long for the topology. */
 #define PLACE_MS 10000
 
 #define PLACE_MAGIC 0x504c4143U
