@@ -72,6 +72,10 @@ enum ddp_gate_kind {
 	DDP_GATE_WHY		/* a task ends before its program; with a text */
 };
 
+/* In the status of HERE: the task has put a question; and it has GPUs. */
+#define DDP_GATE_ASKS 1U
+#define DDP_GATE_GPUS 2U
+
 #define DDP_GATE_WHY_MAX 256
 
 struct ddp_gate_msg {

@@ -81,6 +81,8 @@ int ddp_seat_look(struct ddp_ask *ask, const char *sysroot,
 {
 	char path[320];
 
+	if (!ask->list_set && !ask->step_gpus)
+		return find_widest(ask, err);
 	find_devices(sysroot, "nvidia", 0, &ask->there, &ask->open);
 	(void)snprintf(path, sizeof(path), "%s/dev/dri", sysroot);
 	if (!access(path, F_OK))

@@ -6,9 +6,9 @@
 #include "core/ddp_place.h"
 
 /*
- * Where the caller may run now, where its cpuset would let it, and which GPU
- * devices below sysroot it may open, into *ask. Changes nothing for good. 0,
- * or -1 with *err.
+ * Where the caller may run now, where its cpuset would let it, and, if *ask
+ * says that it has GPUs, which of their devices below sysroot it may open,
+ * into *ask. Changes nothing for good. 0, or -1 with *err.
  */
 int ddp_seat_look(struct ddp_ask *ask, const char *sysroot,
 		  struct ddp_err *err);

@@ -277,8 +277,8 @@ int agent_diag_listeners(uint16_t port, struct agent_listener *out,
 /* --- agent_place */
 /* Once it is known what the step is. */
 void agent_place_start(struct agent *a);
-/* A task has come, and wants to be placed or not. */
-void agent_place_here(struct agent *a, bool asks);
+/* A task has come; does it want to be placed, and has it GPUs? */
+void agent_place_here(struct agent *a, bool asks, bool gpus);
 /* True as long as tasks wait for their places. */
 bool agent_place_pending(const struct agent *a);
 void agent_place_free(struct agent *a);

@@ -228,11 +228,19 @@ void agent_place_start(struct agent *a)
 		failed(a, "no process for it could be started");
 }
 
-void agent_place_here(struct agent *a, bool asks)
+/* If it is gone, its end of the other pipe says so. */
+static void tell_child(const struct agent *a, char word)
+{
+	if (a->place.go >= 0)
+		(void)!write(a->place.go, &word, 1);
+}
+
+void agent_place_here(struct agent *a, bool asks, bool gpus)
 {
 	struct agent_place *p = &a->place;
 
-	p->asks += asks;
+	if (asks && !p->asks++)
+		tell_child(a, gpus ? PLACE_DEVICES : PLACE_CPUS);
 	if (p->state != PLACE_WAITS || a->nhere < a->ntasks)
 		return;
 	p->state = PLACE_RUNS;
@@ -242,8 +250,7 @@ void agent_place_here(struct agent *a, bool asks)
 	} else if (p->failed) {
 		done_without(a);
 	} else {
-		/* If it is gone, its end of the other pipe says so. */
-		(void)!write(p->go, "g", 1);
+		tell_child(a, PLACE_GO);
 		agent_timer(a, &p->timer, PLACE_MS, on_timeout, a);
 	}
 }

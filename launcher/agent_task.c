@@ -359,7 +359,8 @@ void agent_task_here(struct agent *a, const struct ddp_gate_msg *m)
 	if (!ddp_proc_stat(t->pid, &st) && st.start == t->start)
 		note_groups(a, &st);
 	a->nhere++;
-	agent_place_here(a, m->status == 1);
+	agent_place_here(a, m->status & DDP_GATE_ASKS,
+			 m->status & DDP_GATE_GPUS);
 	agent_task_tell(a);
 }
 

@@ -154,7 +154,7 @@ static int run(const struct call *c, struct topo *t, struct topo_plan *p)
 {
 	struct ddp_err err;
 
-	if (topo_load(t, c->input, &err)) {
+	if (topo_load(t, c->input, true, &err)) {
 		say(err.text);
 		return 1;
 	}

@@ -10,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hwloc's backends that start a whole GPU runtime, for what sysfs and NVML
- * tell faster. */
-#define COMPONENTS "-cuda,-opencl,-gl,-levelzero"
+/*
+ * hwloc's plugins that start a whole GPU runtime for what sysfs and NVML tell
+ * faster, and those for which hwloc has a small part of its own (PCI by sysfs,
+ * its own XML): loading them takes longer than all the rest.
+ */
+#define NOT_LOADED "hwloc_cuda.so,hwloc_opencl.so,hwloc_gl.so," \
+	"hwloc_levelzero.so,hwloc_pci.so,hwloc_xml_libxml.so"
 
 /* Texts of several sentences: one line each, in the order of their coming. */
 static void add_line(char *to, const char *fmt, va_list ap)
@@ -42,28 +46,31 @@ void place_warn(struct place *p, const char *fmt, ...)
 	va_end(ap);
 }
 
-static int load_topology(struct place *p, struct ddp_err *err)
+static int load_topology(struct place *p, bool devices, struct ddp_err *err)
 {
 	struct ddp_err why;
 
 	if (p->topology[0]) {
-		if (!topo_load(p->topo, p->topology, &why))
+		if (!topo_load(p->topo, p->topology, devices, &why))
 			return 0;
 		place_warn(p, "topology= of plugstack.conf: %s; this machine "
 			   "is looked at instead", why.text);
 		topo_free(p->topo);
 	}
-	return topo_load(p->topo, NULL, err);
+	return topo_load(p->topo, NULL, devices, err);
 }
 
-int place_load(struct place *p, struct ddp_err *err)
+int place_load(struct place *p, bool devices, struct ddp_err *err)
 {
 	p->topo = calloc(1, sizeof(*p->topo));
 	p->plan = calloc(1, sizeof(*p->plan));
-	if (!p->topo || !p->plan || setenv("HWLOC_COMPONENTS", COMPONENTS, 1))
+	if (!p->topo || !p->plan ||
+	    setenv("HWLOC_PLUGINS_BLACKLIST", NOT_LOADED, 1) ||
+	    setenv("HWLOC_COMPONENTS", "-x86", 1))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	if (load_topology(p, err))
+	if (load_topology(p, devices, err))
 		return -1;
+	p->devices = devices;
 	place_identify(p);
 	return 0;
 }

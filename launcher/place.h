@@ -43,6 +43,7 @@ struct place {
 	const struct ddp_place_req *req;	/* of the first */
 
 	struct topo *topo;
+	bool devices;		/* the topology has those */
 	struct place_id id[DDP_BIND_GPUS];
 	struct topo_plan *plan;
 
@@ -70,10 +71,10 @@ struct place {
 unsigned place_make(struct place *p);
 
 /*
- * Read the topology, before the questions are there. 0, or -1 with *err.
- * place_clear() in any case.
+ * Read the topology, before the questions are there; devices as in
+ * topo_load(). 0, or -1 with *err. place_clear() in any case.
  */
-int place_load(struct place *p, struct ddp_err *err);
+int place_load(struct place *p, bool devices, struct ddp_err *err);
 void place_clear(struct place *p);
 
 /* Parts of place_make(). Texts for rank 0, and of what went wrong here. */

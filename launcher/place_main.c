@@ -9,7 +9,8 @@
  *	ddp-place TASKS TOPOLOGY SYSROOT
  *	3	what came of it: struct place_result, or a text
  *	4	the gate's file
- *	5	"g", when all questions are there
+ *	5	a letter when the first question is there, whether the tasks
+ *		have GPUs, and one when all are there
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -61,21 +62,57 @@ static bool is_file(int fd)
 		S_ISREG(st.st_mode);
 }
 
+/* The agent's next word; 0 when it has ended. */
+static char next_word(void)
+{
+	char word = 0;
+
+	while (read(PLACE_FD_GO, &word, 1) < 0 && errno == EINTR)
+		;
+	return word;
+}
+
+/* Where the first task has no GPU, but another one. */
+static bool any_gpu(const struct ddp_gate *gate, unsigned n)
+{
+	struct ddp_ask *ask = calloc(1, sizeof(*ask));
+	bool any = false;
+
+	for (uint32_t i = 0; ask && i < n && !any; i++)
+		any = !ddp_gate_get_ask(gate, i, ask) &&
+			(ask->list_set || ask->step_gpus);
+	free(ask);
+	return any;
+}
+
+/* Bounded in time: hwloc may hang over a device or a file system. */
+static int load(struct place *p, bool devices, struct ddp_err *err)
+{
+	int rc;
+
+	alarm(PLACE_MS / 1000 + 1);
+	rc = place_load(p, devices, err);
+	alarm(0);	/* tasks may be late */
+	return rc;
+}
+
 static int run(struct place *p)
 {
 	const struct ddp_gate gate = { PLACE_FD_FILE, -1, -1, -1 };
 	struct place_result r = { PLACE_MAGIC, 0 };
 	struct ddp_err err = { DDP_OK, "" };
-	char go = 0;
+	char word = next_word();
 	int rc;
 
-	alarm(PLACE_MS / 1000 + 1);
-	rc = place_load(p, &err);
-	alarm(0);	/* tasks may be late */
-	while (read(PLACE_FD_GO, &go, 1) < 0 && errno == EINTR)
-		;
-	if (go != 'g')	/* the agent has ended */
+	if (word != PLACE_CPUS && word != PLACE_DEVICES)
 		return 1;
+	rc = load(p, word == PLACE_DEVICES, &err);
+	if (next_word() != PLACE_GO)
+		return 1;
+	if (!rc && !p->devices && any_gpu(&gate, p->n)) {
+		place_clear(p);
+		rc = load(p, true, &err);
+	}
 	alarm(PLACE_MS / 1000 + 1);
 	if (rc)
 		tell(err.text, strlen(err.text));

@@ -12,6 +12,11 @@
 /* From the last task's question to the answer; as long for the topology. */
 #define PLACE_MS 10000
 
+/* What the agent says. */
+#define PLACE_CPUS 'c'		/* read the topology without devices, … */
+#define PLACE_DEVICES 'd'	/* … with them; */
+#define PLACE_GO 'g'		/* make the plan */
+
 #define PLACE_MAGIC 0x504c4143U
 
 struct place_result {

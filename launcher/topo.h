@@ -48,10 +48,12 @@ struct topo {
 };
 
 /*
- * Load file, or this machine where it is NULL. Returns 0, or -1 with
+ * Load file, or this machine where it is NULL; without devices (GPUs and
+ * network adapters) that is several times faster. Returns 0, or -1 with
  * DDP_ESYS or DDP_EINVAL. topo_free() in any case.
  */
-int topo_load(struct topo *t, const char *file, struct ddp_err *err);
+int topo_load(struct topo *t, const char *file, bool devices,
+	      struct ddp_err *err);
 void topo_free(struct topo *t);
 
 /* The NUMA nodes with CPUs of a set; of no set: none. */

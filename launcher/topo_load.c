@@ -101,7 +101,8 @@ static int find_numa(struct topo *t, struct ddp_err *err)
 	return 0;
 }
 
-static int set_source(struct topo *t, const char *file, struct ddp_err *err)
+static int set_source(struct topo *t, const char *file, bool devices,
+		      struct ddp_err *err)
 {
 	struct stat st;
 
@@ -118,8 +119,9 @@ static int set_source(struct topo *t, const char *file, struct ddp_err *err)
 		return ddp_err_set(err, DDP_EINVAL, "%s is no topology that "
 				   "hwloc can read; save one with: lstopo "
 				   "--of xml FILE", file);
-	if (hwloc_topology_set_io_types_filter(t->hw,
-			HWLOC_TYPE_FILTER_KEEP_IMPORTANT) ||
+	if (hwloc_topology_set_io_types_filter(t->hw, devices ?
+			HWLOC_TYPE_FILTER_KEEP_IMPORTANT :
+			HWLOC_TYPE_FILTER_KEEP_NONE) ||
 	    hwloc_topology_set_type_filter(t->hw, HWLOC_OBJ_MISC,
 			HWLOC_TYPE_FILTER_KEEP_ALL) ||
 	    hwloc_topology_set_flags(t->hw,
@@ -128,9 +130,10 @@ static int set_source(struct topo *t, const char *file, struct ddp_err *err)
 	return 0;
 }
 
-static int load(struct topo *t, const char *file, struct ddp_err *err)
+static int load(struct topo *t, const char *file, bool devices,
+		struct ddp_err *err)
 {
-	if (set_source(t, file, err))
+	if (set_source(t, file, devices, err))
 		return -1;
 	if (hwloc_topology_load(t->hw))
 		return ddp_err_set(err, DDP_EINVAL, "hwloc cannot load %s%s",
@@ -143,7 +146,7 @@ static int load(struct topo *t, const char *file, struct ddp_err *err)
 }
 
 /* In a process of its own: load, and say what was wrong to fd. */
-static void rehearse(struct topo *t, const char *file, int fd)
+static void rehearse(struct topo *t, const char *file, bool devices, int fd)
 {
 	const struct rlimit none = { 0, 0 };
 	struct ddp_err err = { .code = DDP_OK };
@@ -155,7 +158,7 @@ static void rehearse(struct topo *t, const char *file, int fd)
 		(void)dup2(null, STDERR_FILENO);
 	(void)signal(SIGALRM, SIG_DFL);
 	alarm(REHEARSAL_S);
-	if (!load(t, file, &err))
+	if (!load(t, file, devices, &err))
 		_exit(GOOD);
 	if (write(fd, err.text, strlen(err.text)) < 0)
 		_exit(BAD);
@@ -166,7 +169,8 @@ static void rehearse(struct topo *t, const char *file, int fd)
  * hwloc trusts what it reads: an object without its sets, say, makes it
  * crash. So a file is loaded by a child first. Returns 0, or -1.
  */
-static int try_file(struct topo *t, const char *file, struct ddp_err *err)
+static int try_file(struct topo *t, const char *file, bool devices,
+		    struct ddp_err *err)
 {
 	char text[DDP_ERR_TEXT];
 	int pipes[2], status;
@@ -177,7 +181,7 @@ static int try_file(struct topo *t, const char *file, struct ddp_err *err)
 		return ddp_err_set(err, DDP_ESYS, "pipe: %s", strerror(errno));
 	pid = fork();
 	if (!pid)
-		rehearse(t, file, pipes[1]);
+		rehearse(t, file, devices, pipes[1]);
 	close(pipes[1]);
 	n = pid < 0 ? 0 : read(pipes[0], text, sizeof(text) - 1);
 	close(pipes[0]);
@@ -199,7 +203,8 @@ static int try_file(struct topo *t, const char *file, struct ddp_err *err)
 			   "crashes");
 }
 
-int topo_load(struct topo *t, const char *file, struct ddp_err *err)
+int topo_load(struct topo *t, const char *file, bool devices,
+	      struct ddp_err *err)
 {
 	memset(t, 0, sizeof(*t));
 	t->label = file ? file : "machine";
@@ -207,9 +212,9 @@ int topo_load(struct topo *t, const char *file, struct ddp_err *err)
 	 * words sets this. */
 	if (setenv("HWLOC_HIDE_ERRORS", "2", 0))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	if (file && try_file(t, file, err))
+	if (file && try_file(t, file, devices, err))
 		return -1;
-	return load(t, file, err);
+	return load(t, file, devices, err);
 }
 
 void topo_free(struct topo *t)

@@ -336,7 +336,9 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	m.local = (uint32_t)local;
-	m.status = ask->valid && !ddp_gate_put_ask(&gate, m.local, ask);
+	if (ask->valid && !ddp_gate_put_ask(&gate, m.local, ask))
+		m.status = DDP_GATE_ASKS |
+			(ask->list_set || ask->step_gpus ? DDP_GATE_GPUS : 0);
 	/* Full, if the agent is slow; should nobody read it, the wait says
 	 * so. */
 	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&

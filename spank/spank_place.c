@@ -99,12 +99,13 @@ int ddp_place_ask(spank_t sp, const struct ddp_spank *state, uint32_t rank,
 	if (rc != ESPANK_SUCCESS)
 		return ddp_err_set(err, DDP_EINVAL, DDP_PLACE_ENV
 				   " is too long");
-	if (ddp_place_parse(&ask->req, text, err) ||
-	    ddp_seat_look(ask, state->site.sysroot, err))
+	if (ddp_place_parse(&ask->req, text, err))
+		return -1;
+	find_list(sp, ask);
+	if (ddp_seat_look(ask, state->site.sysroot, err))
 		return -1;
 	ask->rank = rank;
 	find_cores(sp, ask);
-	find_list(sp, ask);
 	ask->valid = 1;
 	return 0;
 }

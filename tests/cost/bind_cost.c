@@ -5,6 +5,7 @@
  *
  *	bind_cost plan FILE.xml RANKS TIMES   the plan of a loaded topology
  *	bind_cost load FILE.xml|- TIMES       reading a topology (-: this machine)
+ *	bind_cost loadcpus FILE.xml|- TIMES   the same without devices
  *	bind_cost task TIMES                  what a task looks at and does
  *
  * Prints the median and the 99th percentile in microseconds.
@@ -61,12 +62,13 @@ static void plan_once(const struct topo *t, uint32_t ranks)
 	free(p);
 }
 
-static void load_once(const char *file)
+static void load_once(const char *file, bool devices)
 {
 	struct topo *t = calloc(1, sizeof(*t));
 	struct ddp_err err;
 
-	if (!t || topo_load(t, strcmp(file, "-") ? file : NULL, &err))
+	if (!t || topo_load(t, strcmp(file, "-") ? file : NULL, devices,
+			    &err))
 		die("no topology");
 	topo_free(t);
 	free(t);
@@ -79,8 +81,11 @@ static void task_once(void)
 	struct ddp_placed *placed = calloc(1, sizeof(*placed));
 	struct ddp_err err;
 
-	if (!ask || !placed || ddp_seat_look(ask, "", &err))
-		die("cannot look");
+	if (!ask || !placed)
+		die("out of memory");
+	ask->list_set = true;
+	if (ddp_seat_look(ask, "", &err))
+		die(err.text);
 	placed->set_cpus = placed->set_nodes = true;
 	memcpy(placed->cpus, ask->cpus, sizeof(placed->cpus));
 	placed->nodes[0] = 1;
@@ -101,15 +106,15 @@ int main(int argc, char **argv)
 	    (argc == 5 && ddp_text_u32(argv[3], 1, DDP_BIND_RANKS, &ranks)))
 		die("see the head of tests/cost/bind_cost.c");
 	took = calloc(times, sizeof(*took));
-	if (!took || !t || (ranks && topo_load(t, argv[2], &err)))
+	if (!took || !t || (ranks && topo_load(t, argv[2], true, &err)))
 		die("no topology");
 	for (uint32_t i = 0; i < times; i++) {
 		int64_t start = now_ns();
 
 		if (!strcmp(argv[1], "plan") && ranks)
 			plan_once(t, ranks);
-		else if (!strcmp(argv[1], "load"))
-			load_once(argv[2]);
+		else if (!strncmp(argv[1], "load", 4))
+			load_once(argv[2], !strcmp(argv[1], "load"));
 		else
 			task_once();
 		took[i] = now_ns() - start;
