@@ -101,6 +101,33 @@ static int find_numa(struct topo *t, struct ddp_err *err)
 	return 0;
 }
 
+static int keep_devices(hwloc_topology_t hw)
+{
+	return hwloc_topology_set_io_types_filter(hw,
+			HWLOC_TYPE_FILTER_KEEP_IMPORTANT) ||
+		hwloc_topology_set_type_filter(hw, HWLOC_OBJ_MISC,
+			HWLOC_TYPE_FILTER_KEEP_ALL) ||
+		hwloc_topology_set_flags(hw,
+			HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+}
+
+/* Cores and NUMA nodes are all that is asked for: caches are most of what the
+ * kernel has to be asked. */
+static int keep_cpus(hwloc_topology_t hw)
+{
+	return hwloc_topology_set_io_types_filter(hw,
+			HWLOC_TYPE_FILTER_KEEP_NONE) ||
+		hwloc_topology_set_cache_types_filter(hw,
+			HWLOC_TYPE_FILTER_KEEP_NONE) ||
+		hwloc_topology_set_icache_types_filter(hw,
+			HWLOC_TYPE_FILTER_KEEP_NONE) ||
+		hwloc_topology_set_flags(hw,
+			HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
+			HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
+			HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS |
+			HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS);
+}
+
 static int set_source(struct topo *t, const char *file, bool devices,
 		      struct ddp_err *err)
 {
@@ -119,13 +146,7 @@ static int set_source(struct topo *t, const char *file, bool devices,
 		return ddp_err_set(err, DDP_EINVAL, "%s is no topology that "
 				   "hwloc can read; save one with: lstopo "
 				   "--of xml FILE", file);
-	if (hwloc_topology_set_io_types_filter(t->hw, devices ?
-			HWLOC_TYPE_FILTER_KEEP_IMPORTANT :
-			HWLOC_TYPE_FILTER_KEEP_NONE) ||
-	    hwloc_topology_set_type_filter(t->hw, HWLOC_OBJ_MISC,
-			HWLOC_TYPE_FILTER_KEEP_ALL) ||
-	    hwloc_topology_set_flags(t->hw,
-			HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED))
+	if (devices ? keep_devices(t->hw) : keep_cpus(t->hw))
 		return ddp_err_set(err, DDP_ESYS, "hwloc takes no settings");
 	return 0;
 }
