@@ -37,11 +37,33 @@ make_image()
 	chmod 1777 "$1/out"
 	cp "$CLUSTER_DIR/bin/ddp-launch-static" "$1/bin/ddp-launch"
 	cc -static -O1 -Wall -o "$1/bin/dump" -x c - <<-'X'
-	/* The environment into /out/NODE.PID.env, as launch.bash's dump. */
+	/* The environment into /out/NODE.PID.env, and the CPUs into .cpus, as
+	 * launch.bash's dump. */
+	#define _GNU_SOURCE
+	#include <sched.h>
 	#include <stdio.h>
 	#include <stdlib.h>
 	#include <unistd.h>
 	extern char **environ;
+	static int cpus(char *path)
+	{
+		const char *comma = "";
+		cpu_set_t set;
+		FILE *f;
+
+		__builtin_strcpy(path + __builtin_strlen(path) - 3, "cpus");
+		f = fopen(path, "w");
+		if (!f || sched_getaffinity(0, sizeof(set), &set))
+			return 1;
+		fputs("Cpus_allowed_list:\t", f);
+		for (int i = 0; i < CPU_SETSIZE; i++)
+			if (CPU_ISSET(i, &set)) {
+				fprintf(f, "%s%d", comma, i);
+				comma = ",";
+			}
+		fputs("\n", f);
+		return fclose(f);
+	}
 	int main(int argc, char **argv)
 	{
 		const char *node = getenv("SLURMD_NODENAME");
@@ -59,7 +81,7 @@ make_image()
 			fwrite(*e, 1, __builtin_strlen(*e) + 1, f);
 		printf("%s %s\n", getenv("SLURM_PROCID"),
 		       getenv("SLURM_TASK_PID"));
-		return fclose(f) ? 97 : 0;
+		return fclose(f) || cpus(path) ? 97 : 0;
 	}
 	X
 	cc -static -O1 -Wall -o "$1/bin/entry" -x c - <<-'X'
@@ -84,11 +106,7 @@ make_image()
 # what the program had, since a chroot changes no CPU set.
 dumps()
 {
-	local f
-	cp "$IMAGE"/out/*.env "$DIR" && rm -f "$IMAGE"/out/*.env || return 1
-	for f in "$DIR"/*.env; do
-		grep ^Cpus_allowed_list /proc/self/status >"${f%.env}.cpus"
-	done
+	mv "$IMAGE"/out/*.env "$IMAGE"/out/*.cpus "$DIR"
 }
 
 @test "the image has nothing: no library, no Slurm, no Python, no shell" {

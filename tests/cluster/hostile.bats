@@ -282,7 +282,7 @@ GOOD='job=@J;step=@S;restart=0;mode=stateless;fw=torch,jax;given=0;addr=127.0.0.
 		echo "fw v=1;${GOOD/torch,jax/caffe}"
 		echo "mode v=1;${GOOD/mode=stateless/mode=root}"
 		echo "full v=1;${GOOD/mode=stateless/mode=full}"
-		echo "given v=1;${GOOD/given=0/given=16384}"
+		echo "given v=1;${GOOD/given=0/given=65536}"
 		echo "verify v=1;${GOOD/verify=0/verify=2}"
 	} >plans
 	LIMIT=120 plans
