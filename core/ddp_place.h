@@ -69,6 +69,8 @@ struct ddp_ask {
 	ddp_cpus widest;	/* where its cpuset would let it run */
 	char cores[256];	/* Slurm's cores of the step on this node, by
 				 * Slurm's numbers; "": not known */
+	uint32_t vendor;	/* PCI vendor whose GPUs the list counts; 0:
+				 * not known */
 	bool list_set;
 	char list[DDP_PLACE_LIST];	/* the GPUs that it sees */
 	uint32_t step_gpus;	/* GPUs Slurm counts on this node; 0: none */

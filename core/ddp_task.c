@@ -167,6 +167,10 @@ int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		t->r.placed->cores :
 		ddp_cpus_cores(t->plan.layout.tasks[t->r.node]);
 	t->r.gpus = count_gpus(ops);
+	/* torchrun starts a worker a GPU, and they share the cores. */
+	if (t->torchrun && t->r.gpus > 1 && t->r.threads)
+		t->r.threads = t->r.threads > t->r.gpus ?
+			t->r.threads / t->r.gpus : 1;
 	if (!t->again)
 		hint_gpus(t, ops);
 	if (!ddp_env_each(&t->plan, &t->r, set_var, (void *)ops))

@@ -168,13 +168,24 @@ static int may_open(const struct place *p, const struct ddp_ask *ask,
 	return open >> n & 1 ? 1 : 0;
 }
 
+/* A library counts its vendor's GPUs alone; what is not known counts all. */
+static bool counts(const struct place *p, const struct ddp_ask *ask,
+		   unsigned gpu)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < p->topo->ngpus; i++)
+		any |= vendor_of(&p->topo->gpu[i]) == ask->vendor;
+	return !any || vendor_of(&p->topo->gpu[gpu]) == ask->vendor;
+}
+
 int place_visible(const struct place *p, const struct ddp_ask *ask,
 		  unsigned *gpus)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < p->topo->ngpus; i++) {
-		int rc = may_open(p, ask, i);
+		int rc = counts(p, ask, i) ? may_open(p, ask, i) : 0;
 		unsigned at = n;
 
 		if (rc < 0)

@@ -21,9 +21,14 @@
 
 /* Lists of visible GPUs that Slurm sets, by vendor; the first that is set
  * counts, and others that say the same are kept the same. */
-static const char *const lists[] = { "CUDA_VISIBLE_DEVICES",
-	"ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "HIP_VISIBLE_DEVICES",
-	"GPU_DEVICE_ORDINAL" };
+static const struct {
+	const char *name;
+	uint32_t vendor;	/* PCI's number */
+} lists[] = {
+	{ "CUDA_VISIBLE_DEVICES", 0x10de }, { "ROCR_VISIBLE_DEVICES", 0x1002 },
+	{ "ZE_AFFINITY_MASK", 0x8086 }, { "HIP_VISIBLE_DEVICES", 0x1002 },
+	{ "GPU_DEVICE_ORDINAL", 0 },
+};
 
 #define LISTS (sizeof(lists) / sizeof(lists[0]))
 
@@ -74,10 +79,11 @@ static void find_list(spank_t sp, struct ddp_ask *ask)
 	char text[16];
 
 	for (unsigned i = 0; i < LISTS && !ask->list_set; i++) {
-		spank_err_t rc = spank_getenv(sp, lists[i], ask->list,
+		spank_err_t rc = spank_getenv(sp, lists[i].name, ask->list,
 					      sizeof(ask->list));
 
 		ask->list_set = rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
+		ask->vendor = ask->list_set ? lists[i].vendor : 0;
 		if (rc != ESPANK_SUCCESS)	/* too long to be one */
 			ask->list[0] = '\0';
 	}
@@ -126,9 +132,9 @@ static int set_lists(spank_t sp, const struct ddp_ask *ask, const char *list)
 	char had[DDP_PLACE_LIST];
 
 	for (unsigned i = 0; i < LISTS; i++)
-		if (get(sp, lists[i], had, sizeof(had)) &&
+		if (get(sp, lists[i].name, had, sizeof(had)) &&
 		    !strcmp(had, ask->list) &&
-		    spank_setenv(sp, lists[i], list, 1) != ESPANK_SUCCESS)
+		    spank_setenv(sp, lists[i].name, list, 1) != ESPANK_SUCCESS)
 			return -1;
 	return 0;
 }

@@ -321,6 +321,11 @@ ranks()
 	launch -N2 --ntasks-per-node=1 --ddp-launch ./torchrun "$RANK_DUMP" "$DIR"
 	world "$DIR" --layout 0/1
 	says_times 1 "ddp: hint: torchrun finds PET_NNODES"
+	# Its workers, one a GPU, share the cores.
+	DIR=$(new_dir)
+	launch -N1 -n1 -c2 --gpus-per-node=2 --ddp-launch ./torchrun \
+		"$RANK_DUMP" "$DIR"
+	same "0 1" "$(var "$DIR" OMP_NUM_THREADS)"
 	launch -N2 --ntasks-per-node=2 --ddp-launch ./torchrun true
 	says_times 1 "ddp: hint: each of the 4 tasks runs a torchrun of its own"
 }
