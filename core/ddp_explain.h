@@ -10,6 +10,7 @@ struct ddp_explain_ops {
 	void (*line)(void *arg, const char *text);
 	const char *(*had)(void *arg, const char *name);
 	void *arg;
+	bool places;		/* ranks get GPUs, if there are any */
 };
 
 /*

@@ -64,7 +64,12 @@ char *ddp_io_read_all(int fd, size_t max, int timeout_ms)
 
 ssize_t ddp_io_read_file(const char *path, char *buf, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	return ddp_io_read_at(AT_FDCWD, path, buf, size);
+}
+
+ssize_t ddp_io_read_at(int dir, const char *path, char *buf, size_t size)
+{
+	int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	size_t used = 0;
 	ssize_t n = -1;
 

@@ -22,6 +22,8 @@ char *ddp_io_read_all(int fd, size_t max, int timeout_ms);
  * Returns their number, or -1 if it cannot be opened or read.
  */
 ssize_t ddp_io_read_file(const char *path, char *buf, size_t size);
+/* The same for a path below the folder dir. */
+ssize_t ddp_io_read_at(int dir, const char *path, char *buf, size_t size);
 
 /* All of text, without SIGPIPE on sockets. 0 or -1. */
 int ddp_io_write_all(int fd, const char *text);

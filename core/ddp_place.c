@@ -82,6 +82,12 @@ int ddp_place_parse(struct ddp_place_req *r, const char *text,
 				"expected") : 0;
 }
 
+bool ddp_place_is_strict(const struct ddp_place_req *r)
+{
+	return r->policy == DDP_BIND_RESTRICTED ||
+		r->policy == DDP_BIND_SINGLE_NUMA;
+}
+
 void ddp_placed_check(struct ddp_placed *p)
 {
 	p->devices[sizeof(p->devices) - 1] = '\0';

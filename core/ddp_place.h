@@ -30,6 +30,11 @@
 #define DDP_PLACE_TEXT 768
 #define DDP_PLACE_RANKS 4096	/* tasks of a node that can be placed */
 
+/* Stateless: so long after the first the last task of a node may ask for its
+ * place, and so long a task waits for the answer. */
+#define DDP_PLACE_LATE_MS 60000
+#define DDP_PLACE_WAIT_MS 90000
+
 #define DDP_PLACE_WORDS(bits) ((bits) / (8 * sizeof(unsigned long)))
 
 /* Sets of CPUs and of NUMA nodes, as sched_setaffinity() has them. */
@@ -60,7 +65,10 @@ void ddp_place_format(const struct ddp_place_req *r, char *buf);
 int ddp_place_parse(struct ddp_place_req *r, const char *text,
 		    struct ddp_err *err);
 
-/* A task's question. valid is written last. */
+/* True for a policy that must be judged before a rank may start. */
+bool ddp_place_is_strict(const struct ddp_place_req *r);
+
+/* A task's question. */
 struct ddp_ask {
 	uint32_t valid;
 	uint32_t rank;
@@ -104,6 +112,7 @@ struct ddp_placed {
 	uint32_t ndevices;	/* GPUs of its own; 0: none, or not known */
 	char devices[192];	/* their indices, with commas */
 	bool pci_order;		/* the indices go by PCI bus ids */
+	uint32_t vendor;	/* PCI vendor of the GPUs; 0: not known */
 	char list[DDP_PLACE_LIST];	/* new list of visible GPUs */
 	char hint[DDP_PLACE_TEXT];	/* for rank 0 to say */
 	char warning[DDP_PLACE_TEXT];	/* for this task to say */

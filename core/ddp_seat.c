@@ -3,10 +3,10 @@
 #include "config.h"
 
 #include "core/ddp_cpus.h"
+#include "core/ddp_io.h"
 #include "core/ddp_seat.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,23 +18,6 @@
 #define POLICY_PREFERRED_MANY 5
 
 #define RENDER_FIRST 128
-
-/* A file of /proc/PID into buf, at most its beginning; -1. */
-static ssize_t read_at(int proc, const char *name, char *buf, size_t size)
-{
-	int fd = openat(proc, name, O_RDONLY | O_CLOEXEC);
-	size_t used = 0;
-	ssize_t n = 0;
-
-	if (fd < 0)
-		return -1;
-	while (used + 1 < size &&
-	       (n = read(fd, buf + used, size - 1 - used)) > 0)
-		used += (size_t)n;
-	close(fd);
-	buf[used] = '\0';
-	return n < 0 ? -1 : (ssize_t)used;
-}
 
 /* The kernel cuts a mask of all CPUs down to the cpuset. */
 static int find_widest(struct ddp_ask *ask, struct ddp_err *err)
@@ -117,12 +100,18 @@ static int allowed_nodes(const struct ddp_placed *placed, ddp_nodes nodes)
 
 /* Preferred, not forced: a full node must not end a training. Kernels before
  * 5.15 know one preferred node only: the first. */
-static void prefer_memory(const struct ddp_placed *placed)
+static void prefer_memory(struct ddp_placed *placed)
 {
 	ddp_nodes nodes;
+	int had = 0;
 
-	if (!placed->set_nodes || allowed_nodes(placed, nodes) ||
-	    !syscall(SYS_set_mempolicy, POLICY_PREFERRED_MANY, nodes,
+	if (!placed->set_nodes ||
+	    syscall(SYS_get_mempolicy, &had, NULL, 0, NULL, 0) || had ||
+	    allowed_nodes(placed, nodes)) {
+		placed->set_nodes = false;
+		return;
+	}
+	if (!syscall(SYS_set_mempolicy, POLICY_PREFERRED_MANY, nodes,
 		     DDP_PLACE_NODES))
 		return;
 	for (unsigned i = 0; i < DDP_PLACE_WORDS(DDP_PLACE_NODES); i++) {
@@ -133,11 +122,11 @@ static void prefer_memory(const struct ddp_placed *placed)
 		       (i + 1) * sizeof(*nodes));
 		break;
 	}
-	(void)syscall(SYS_set_mempolicy, POLICY_PREFERRED, nodes,
-		      DDP_PLACE_NODES);
+	placed->set_nodes = !syscall(SYS_set_mempolicy, POLICY_PREFERRED, nodes,
+				     DDP_PLACE_NODES);
 }
 
-int ddp_seat_take(const struct ddp_placed *placed, struct ddp_err *err)
+int ddp_seat_take(struct ddp_placed *placed, struct ddp_err *err)
 {
 	if (!placed->set_cpus || !any_cpu(placed->cpus))
 		return 0;
@@ -156,7 +145,7 @@ static int verify_cpus(int proc, const struct ddp_placed *placed,
 	char text[16384], shown[160], *at;
 	ddp_cpus has;
 
-	at = read_at(proc, "status", text, sizeof(text)) > 0 ?
+	at = ddp_io_read_at(proc, "status", text, sizeof(text)) > 0 ?
 		strstr(text, key) : NULL;
 	if (!at)
 		return 1;
@@ -179,7 +168,7 @@ static int verify_memory(int proc, struct ddp_err *err)
 	char text[4096], policy[32];
 	unsigned long address;
 
-	if (read_at(proc, "numa_maps", text, sizeof(text)) <= 0 ||
+	if (ddp_io_read_at(proc, "numa_maps", text, sizeof(text)) <= 0 ||
 	    sscanf(text, "%lx %31s", &address, policy) != 2)
 		return 1;
 	if (strncmp(policy, "prefer", 6))
@@ -192,13 +181,11 @@ static int verify_memory(int proc, struct ddp_err *err)
 int ddp_seat_verify(int proc, const struct ddp_placed *placed,
 		    struct ddp_err *err)
 {
-	ddp_nodes nodes;
 	int rc = 0;
 
 	if (placed->set_cpus)
 		rc = verify_cpus(proc, placed, err);
-	if (!rc && placed->set_cpus && placed->set_nodes &&
-	    !allowed_nodes(placed, nodes))
+	if (!rc && placed->set_cpus && placed->set_nodes)
 		rc = verify_memory(proc, err);
 	if (rc > 0)
 		(void)ddp_err_set(err, DDP_ESYS, "--ddp-bind=…,verify: "

@@ -15,13 +15,14 @@ int ddp_seat_look(struct ddp_ask *ask, const char *sysroot,
 
 /*
  * Take the CPUs and prefer the memory of the answer; what is exec'ed inherits
- * both. CPUs outside the cpuset are left out. 0, or -1 with *err: the caller
- * is where it was.
+ * both. CPUs outside the cpuset are left out. A memory policy that is there
+ * (--mem-bind) stays; set_nodes is then false, as where no wanted node may be
+ * used. 0, or -1 with *err: the caller is where it was.
  */
-int ddp_seat_take(const struct ddp_placed *placed, struct ddp_err *err);
+int ddp_seat_take(struct ddp_placed *placed, struct ddp_err *err);
 
 /*
- * Does the process run as placed? CPUs from /proc/PID/status, memory from its
+ * Does the process run as placed and as ddp_seat_take() left it? CPUs from /proc/PID/status, memory from its
  * numa_maps. proc: a descriptor of /proc/PID. 0; -1 with *err that says what
  * differs; 1 with *err: it cannot be told.
  */

@@ -25,8 +25,8 @@
  * waits for a second until that is empty, and ends leftovers itself. */
 #define END_CGROUP_MS 500
 /* Without a controller this process ends when the tasks have their places; if
- * they never come, after this time. */
-#define ALONE_MS 60000
+ * none ever comes, after this time. */
+#define ALONE_MS 600000
 
 #ifdef __SANITIZE_ADDRESS__
 /* The leak checker must ptrace us, which nobody may. */

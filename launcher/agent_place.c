@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,37 @@ static void __attribute__((noreturn)) become_child(const struct agent *a,
 	_exit(127);
 }
 
+static void on_reap(evutil_socket_t fd, short what, void *arg)
+{
+	struct agent *a = arg;
+	struct agent_place *p = &a->place;
+
+	(void)what;
+	(void)waitpid(p->child, NULL, WNOHANG);
+	agent_event_free(&p->event);
+	close((int)fd);
+	p->child = 0;
+}
+
+/*
+ * It is waited for when it has died: should it hang in the kernel, over a
+ * driver or a file system, that may be never.
+ */
+static void reap_later(struct agent *a)
+{
+	struct agent_place *p = &a->place;
+	int fd = (int)syscall(SYS_pidfd_open, p->child, 0);
+
+	(void)kill(p->child, SIGKILL);
+	if (fd < 0)
+		return;
+	p->event = event_new(a->base, fd, EV_READ, on_reap, a);
+	if (!p->event || event_add(p->event, NULL)) {
+		agent_event_free(&p->event);
+		close(fd);
+	}
+}
+
 static void end_child(struct agent *a)
 {
 	struct agent_place *p = &a->place;
@@ -53,22 +85,18 @@ static void end_child(struct agent *a)
 	if (p->result >= 0)
 		close(p->result);
 	p->go = p->result = -1;
-	if (p->child > 0) {
-		(void)kill(p->child, SIGKILL);
-		/* A zombie at worst, should it hang in the kernel. */
-		(void)waitpid(p->child, NULL, WNOHANG);
-	}
-	p->child = 0;
+	if (p->child > 0 && waitpid(p->child, NULL, WNOHANG) != p->child)
+		reap_later(a);
+	else
+		p->child = 0;
 }
 
 void agent_place_free(struct agent *a)
 {
-	end_child(a);
-}
-
-static bool is_strict(enum ddp_bind_policy policy)
-{
-	return policy == DDP_BIND_RESTRICTED || policy == DDP_BIND_SINGLE_NUMA;
+	if (a->place.go >= 0)
+		end_child(a);
+	agent_event_free(&a->place.event);
+	agent_event_free(&a->place.timer);
 }
 
 /* There is no plan: said by the first task, or refused where a policy had to
@@ -80,7 +108,7 @@ static void answer_failed(struct agent *a, const char *why)
 
 	for (uint32_t i = 0; out && ask && i < a->ntasks; i++) {
 		bool strict = !ddp_gate_get_ask(&a->gate, i, ask) &&
-			is_strict(ask->req.policy);
+			ddp_place_is_strict(&ask->req);
 		size_t pos = 0;
 
 		memset(out, 0, sizeof(*out));
@@ -127,13 +155,15 @@ static void done(struct agent *a)
 }
 
 /* It ended without a word. */
-static const char *why_no_result(const struct agent *a)
+static const char *why_no_result(struct agent *a)
 {
 	int status;
 
 	/* It has closed its end; a moment later it is dead. */
-	if (waitpid(a->place.child, &status, 0) == a->place.child &&
-	    WIFEXITED(status) && WEXITSTATUS(status) == 127)
+	if (waitpid(a->place.child, &status, 0) != a->place.child)
+		status = 0;
+	a->place.child = 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return "ddp-place could not be started; install it beside "
 			"ddp-agent";
 	return "ddp-place, which reads the topology, crashed; try ddp-topo on "
@@ -180,13 +210,31 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 	done(a);
 }
 
-static void on_timeout(evutil_socket_t fd, short what, void *arg)
+static const char *too_slow(const struct agent *a)
 {
+	return a->conf.topology[0] ?
+		"the file that topology= in plugstack.conf names could not be "
+		"read within 10 s" :
+		"the topology of this node could not be read within 10 s; try "
+		"ddp-topo there, or give topology= in plugstack.conf a saved "
+		"one";
+}
+
+/*
+ * ddp-place is too slow; or, in stateless mode, some ranks are so late that
+ * the others cannot wait. None of the node gets a place then: two orders of
+ * the GPUs would give one of them to two ranks.
+ */
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+	struct agent *a = arg;
+	bool late = a->place.state == PLACE_WAITS;
+
 	(void)fd;
 	(void)what;
-	failed(arg, "the topology of this node could not be read within 10 s; "
-	       "try ddp-topo there, or give topology= in plugstack.conf a "
-	       "saved one");
+	a->place.state = PLACE_RUNS;
+	failed(a, late ? "not all ranks of this node came within 60 s" :
+	       too_slow(a));
 }
 
 /* 0, or -1: no child. */
@@ -239,8 +287,12 @@ void agent_place_here(struct agent *a, bool asks, bool gpus)
 {
 	struct agent_place *p = &a->place;
 
-	if (asks && !p->asks++)
+	if (asks && !p->asks++) {
 		tell_child(a, gpus ? PLACE_DEVICES : PLACE_CPUS);
+		if (!a->conf.control[0] && p->state == PLACE_WAITS)
+			agent_timer(a, &p->timer, DDP_PLACE_LATE_MS, on_timer,
+				    a);
+	}
 	if (p->state != PLACE_WAITS || a->nhere < a->ntasks)
 		return;
 	p->state = PLACE_RUNS;
@@ -251,7 +303,7 @@ void agent_place_here(struct agent *a, bool asks, bool gpus)
 		done_without(a);
 	} else {
 		tell_child(a, PLACE_GO);
-		agent_timer(a, &p->timer, PLACE_MS, on_timeout, a);
+		agent_timer(a, &p->timer, PLACE_MS, on_timer, a);
 	}
 }
 

@@ -330,7 +330,7 @@ static int warn_replaced(void *arg, const struct ddp_var *v)
 
 static void speak(const struct launch *l, const struct ddp_task *t)
 {
-	const struct ddp_explain_ops ops = { env_say, env_had, NULL };
+	const struct ddp_explain_ops ops = { env_say, env_had, NULL, false };
 
 	if (t->r.rank)
 		return;

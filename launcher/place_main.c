@@ -24,6 +24,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,6 +141,8 @@ int main(int argc, char **argv)
 		      "would do\n", stderr);
 		return 2;
 	}
+	/* As ddp-agent, whose child this is, outside the step's cgroups. */
+	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)setrlimit(RLIMIT_CORE, &none);
 	p.n = tasks;
 	p.topology = argv[2];

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -142,6 +143,10 @@ static int set_source(struct topo *t, const char *file, bool devices,
 				   strerror(errno));
 	if (file && S_ISDIR(st.st_mode))
 		return ddp_err_set(err, DDP_ESYS, "%s is a folder", file);
+	/* It is read twice, and a pipe could keep us for ever. */
+	if (file && !S_ISREG(st.st_mode))
+		return ddp_err_set(err, DDP_ESYS, "%s is no regular file",
+				   file);
 	if (file && hwloc_topology_set_xml(t->hw, file))
 		return ddp_err_set(err, DDP_EINVAL, "%s is no topology that "
 				   "hwloc can read; save one with: lstopo "
@@ -177,6 +182,7 @@ static void rehearse(struct topo *t, const char *file, bool devices, int fd)
 	(void)setrlimit(RLIMIT_CORE, &none);
 	if (null >= 0 && hide && strcmp(hide, "0"))
 		(void)dup2(null, STDERR_FILENO);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)signal(SIGALRM, SIG_DFL);
 	alarm(REHEARSAL_S);
 	if (!load(t, file, devices, &err))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slurmstepd's side of full mode: a gate before anything runs, an agent that
+ * slurmstepd's side of full mode, and of the ranks' places: a gate before anything runs, an agent that
  * is the user's own program and no child of slurmstepd's, and word to it of
  * every task. slurmstepd never waits for the agent and believes nothing of
  * it. The functions may be called in short-lived children of slurmstepd
@@ -45,7 +45,8 @@
 #define REFUSED_MS 15000
 
 static struct ddp_gate gate = DDP_GATE_NONE;
-static bool told_by_agent;	/* a task: there is a controller */
+static bool controlled;	/* slurmstepd: there is a controller */
+static bool told_by_agent;	/* a task: the same, and it will say why */
 static pid_t stepd;
 static uid_t user;
 static gid_t group;
@@ -73,6 +74,7 @@ void ddp_agent_gate(spank_t sp)
 	    !ddp_compat_step_is_normal(step) ||
 	    (!is_set(sp, DDP_CONTROL_ENV) && !is_set(sp, DDP_PLACE_ENV)))
 		return;
+	controlled = is_set(sp, DDP_CONTROL_ENV);
 	stepd = getpid();
 	if (spank_get_item(sp, S_JOB_UID, &user) != ESPANK_SUCCESS ||
 	    spank_get_item(sp, S_JOB_GID, &group) != ESPANK_SUCCESS)
@@ -310,7 +312,8 @@ void ddp_agent_exited(spank_t sp)
 	m.pid = (uint32_t)pid;
 	m.status = (uint32_t)status;
 	(void)ddp_gate_send(gate.ours, &m, -1);
-	if (status)	/* the agent knows: the others are being ended now */
+	/* The agent knows: the others are being ended now. */
+	if (status && controlled)
 		ddp_drain();
 }
 
@@ -336,9 +339,12 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	m.local = (uint32_t)local;
-	if (ask->valid && !ddp_gate_put_ask(&gate, m.local, ask))
+	/* One that does not fit is noticed where it is read. */
+	if (ask->valid) {
+		(void)ddp_gate_put_ask(&gate, m.local, ask);
 		m.status = DDP_GATE_ASKS |
 			(ask->list_set || ask->step_gpus ? DDP_GATE_GPUS : 0);
+	}
 	/* Full, if the agent is slow; should nobody read it, the wait says
 	 * so. */
 	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&
@@ -424,8 +430,9 @@ int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
 		   struct ddp_gate_answer *out, struct ddp_placed *placed,
 		   struct ddp_err *err)
 {
+	static const struct ddp_ask withdrawn;
 	uint32_t start_ms;
-	int local = 0;
+	int local = 0, rc;
 
 	memset(out, 0, sizeof(*out));
 	placed->state = DDP_PLACE_NOTHING;
@@ -437,6 +444,11 @@ int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
 	if (tell_here(sp, ask, err))
 		return -1;
 	(void)spank_get_item(sp, S_TASK_ID, &local);
-	return wait_killable((int)start_ms + ANSWER_EXTRA_MS, (uint32_t)local,
-			     out, placed, err);
+	rc = wait_killable(start_ms ? (int)start_ms + ANSWER_EXTRA_MS :
+			   DDP_PLACE_WAIT_MS, (uint32_t)local, out, placed,
+			   err);
+	/* It goes without: so must the node's others, if they still come. */
+	if (rc && !start_ms)
+		(void)ddp_gate_put_ask(&gate, (uint32_t)local, &withdrawn);
+	return rc;
 }

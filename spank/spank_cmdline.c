@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "compat/ddp_compat.h"
 #include "spank/spank_ddp.h"
 
 #include <fcntl.h>
@@ -100,37 +101,92 @@ static const char *value_of(const char *arg, const char *next,
 	return arg[n] ? arg + n + 1 : next;
 }
 
+/* --tres-bind, the later name of --gpu-bind: "gres/gpu:single:1". */
+static enum ddp_gpu_said tres_said(const char *text)
+{
+	const char *gpu = strstr(text, "gres/gpu:");
+
+	return gpu ? gpu_said(gpu + strlen("gres/gpu:")) :
+		DDP_GPU_SAID_NOTHING;
+}
+
 static void read_binds(const char *arg, const char *next)
 {
 	const char *cpu = value_of(arg, next, "--cpu-bind", 7);
 	const char *gpu = value_of(arg, next, "--gpu-bind", 7);
+	const char *tres = value_of(arg, next, "--tres-bind", 8);
 
 	if (cpu)
 		cpu_bind = asks_binding(cpu);
 	if (gpu)
 		gpu_bind = gpu_said(gpu);
+	if (tres)
+		gpu_bind = tres_said(tres);
+}
+
+/* What slurmstepd has told a task of its own binding is no user's wish for
+ * the steps that this task starts. */
+static bool in_task(void)
+{
+	const char *step = getenv("SLURM_STEP_ID");
+	uint32_t id;
+
+	return step && !ddp_text_u32(step, 0, UINT32_MAX, &id) &&
+		ddp_compat_step_is_normal(id);
+}
+
+static void read_bind_env(void)
+{
+	const char *cpu = getenv("SLURM_CPU_BIND");
+	const char *gpu = getenv("SLURM_GPU_BIND");
+	const char *tres = getenv("SLURM_TRES_BIND");
+
+	cpu_bind = cpu && !in_task() && asks_binding(cpu);
+	gpu_bind = gpu ? gpu_said(gpu) : DDP_GPU_SAID_NOTHING;
+	if (tres)
+		gpu_bind = tres_said(tres);
+}
+
+/*
+ * Is this word of a heterogeneous srun's the program of a component, after
+ * which all is its own until the next ":"? A word without a dash that is no
+ * value of the option before it.
+ */
+static bool begins_program(const char *arg, const char *before)
+{
+	if (arg[0] == '-' || !strcmp(arg, ":"))
+		return false;
+	if (!strncmp(before, "--", 2))
+		return strchr(before, '=');
+	return before[0] != '-' || strlen(before) > 2;
 }
 
 void ddp_cmdline_read(int nprog)
 {
 	const char *env = getenv("SRUN_EXPORT_ENV");
+	const char *before = ":";
 	size_t used = read_cmdline();
 	int argc = 0, i = 0;
+	bool program = false;	/* of a heterogeneous srun */
 
 	export_list = env ? env : getenv("SLURM_EXPORT_ENV");
 	task_prolog = getenv("SLURM_TASK_PROLOG");
 	env = getenv("SLURM_KILL_BAD_EXIT");
 	keep_running = env && !strcmp(env, "0");
-	env = getenv("SLURM_CPU_BIND");
-	cpu_bind = env && asks_binding(env);
-	env = getenv("SLURM_GPU_BIND");
-	gpu_bind = env ? gpu_said(env) : DDP_GPU_SAID_NOTHING;
+	read_bind_env();
 	for (size_t p = 0; p < used; p += strlen(cmdline + p) + 1)
 		argc++;
 	for (size_t p = 0; p < used && i < argc - nprog; i++) {
 		const char *arg = cmdline + p;
 
 		p += strlen(arg) + 1;
+		if (!strcmp(arg, ":"))
+			program = false;
+		else if (!nprog && i && !program)
+			program = begins_program(arg, before);
+		before = arg;
+		if (program)
+			continue;
 		if (!strncmp(arg, "--export=", 9))
 			export_list = arg + 9;
 		else if (!strcmp(arg, "--export") && p < used)

@@ -107,7 +107,8 @@ char *ddp_het_plan(spank_t sp, const struct ddp_spank *state,
 
 /* spank_cmdline.c: how srun itself was called */
 
-/* The program's arguments are the last nprog of srun's own. */
+/* The program's arguments are the last nprog of srun's own; 0 for several
+ * components, whose programs are then guessed. */
 void ddp_cmdline_read(int nprog);
 /* The value a variable will have in the tasks if nothing sets it; or NULL. */
 const char *ddp_cmdline_task_env(const char *name);
@@ -146,7 +147,7 @@ int ddp_channel_start(int fd, uint32_t grace_ms, struct ddp_err *err);
 /* spank_agent.c: slurmstepd, the agent and the tasks */
 
 /* slurmstepd, as root, before anything else: the gate, if srun has a
- * controller. Looks at no byte of the user's. */
+ * controller or ranks are to be placed. Looks at no byte of the user's. */
 void ddp_agent_gate(spank_t sp);
 /* slurmstepd with the user's effective ids: start the agent. */
 void ddp_agent_start(spank_t sp, const struct ddp_spank *state);
@@ -187,7 +188,7 @@ int ddp_place_ask(spank_t sp, const struct ddp_spank *state, uint32_t rank,
 /* For messages. first: this is rank 0's node. */
 struct ddp_place_facts {
 	const char *node;
-	uint32_t rank;
+	uint32_t rank, local;
 	bool first;
 };
 /* A task: take the place, and say what is to be said of it. 0, or -1 with

@@ -19,14 +19,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* PCI's numbers of vendors. */
+#define NVIDIA 0x10de
+#define AMD 0x1002
+#define INTEL 0x8086
+
 /* Lists of visible GPUs that Slurm sets, by vendor; the first that is set
  * counts, and others that say the same are kept the same. */
 static const struct {
 	const char *name;
-	uint32_t vendor;	/* PCI's number */
+	uint32_t vendor;
 } lists[] = {
-	{ "CUDA_VISIBLE_DEVICES", 0x10de }, { "ROCR_VISIBLE_DEVICES", 0x1002 },
-	{ "ZE_AFFINITY_MASK", 0x8086 }, { "HIP_VISIBLE_DEVICES", 0x1002 },
+	{ "CUDA_VISIBLE_DEVICES", NVIDIA }, { "ROCR_VISIBLE_DEVICES", AMD },
+	{ "ZE_AFFINITY_MASK", INTEL }, { "HIP_VISIBLE_DEVICES", AMD },
 	{ "GPU_DEVICE_ORDINAL", 0 },
 };
 
@@ -118,25 +123,75 @@ int ddp_place_ask(spank_t sp, const struct ddp_spank *state, uint32_t rank,
 
 static void say_lines(const char *node, const char *kind, char *text)
 {
-	char *save = NULL, *line;
+	char *save = NULL, *line, safe[DDP_PLACE_TEXT];
 
 	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
 		dprintf(STDERR_FILENO, DDP_MSG "%s: node %s: %s\n", kind, node,
-			line);
+			ddp_text_safe(line, safe, sizeof(safe)));
 }
 
-/* Every list that says what the counted one said. */
-static int set_lists(spank_t sp, const struct ddp_ask *ask, const char *list)
+/* "0,1,2" for n GPUs. */
+static void first_numbers(unsigned n, char *buf, size_t size)
 {
-	char had[DDP_PLACE_LIST];
+	size_t pos = 0;
 
-	for (unsigned i = 0; i < LISTS; i++)
+	for (unsigned i = 0; i < n; i++)
+		(void)ddp_text_add(buf, size, &pos, "%s%u", i ? "," : "", i);
+}
+
+/*
+ * Every list that says what the counted one said. On AMD's GPUs
+ * ROCR_VISIBLE_DEVICES comes first, and the others count what it leaves.
+ */
+static int set_lists(spank_t sp, const struct ddp_ask *ask,
+		     const struct ddp_placed *placed, unsigned n)
+{
+	char had[DDP_PLACE_LIST], all[DDP_VIS_MAX * 4];
+	bool amd = placed->vendor == AMD &&
+		get(sp, "ROCR_VISIBLE_DEVICES", had, sizeof(had)) &&
+		!strcmp(had, ask->list);
+
+	first_numbers(n, all, sizeof(all));
+	for (unsigned i = 0; i < LISTS; i++) {
+		bool rocr = !strcmp(lists[i].name, "ROCR_VISIBLE_DEVICES");
+
 		if (get(sp, lists[i].name, had, sizeof(had)) &&
 		    !strcmp(had, ask->list) &&
-		    spank_setenv(sp, lists[i].name, list, 1) != ESPANK_SUCCESS)
+		    spank_setenv(sp, lists[i].name, amd && !rocr ? all :
+				 placed->list, 1) != ESPANK_SUCCESS)
 			return -1;
+	}
 	return 0;
+}
+
+/*
+ * Values that another launch has set for the rank from which this one was
+ * started: they are not the user's.
+ */
+static void forget_outer(spank_t sp)
+{
+	char text[16];
+
+	if (!get(sp, "DDP_LOCAL_DEVICE", text, sizeof(text)))
+		return;
+	(void)spank_unsetenv(sp, "DDP_LOCAL_DEVICE");
+	(void)spank_unsetenv(sp, "JAX_LOCAL_DEVICE_IDS");
+}
+
+/* The user's own order would make other GPUs of the numbers. */
+static void warn_order(spank_t sp, const struct ddp_placed *placed,
+		       const struct ddp_place_facts *f)
+{
+	char had[64], safe[64];
+
+	if (placed->ndevices && placed->pci_order && f->first &&
+	    get(sp, "CUDA_DEVICE_ORDER", had, sizeof(had)) &&
+	    strcmp(had, "PCI_BUS_ID"))
+		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: "
+			"CUDA_DEVICE_ORDER=%s: replaced by PCI_BUS_ID, by "
+			"which GPUs were given to ranks\n", f->node,
+			ddp_text_safe(had, safe, sizeof(safe)));
 }
 
 static void say(const struct ddp_ask *ask, struct ddp_placed *placed,
@@ -161,11 +216,14 @@ int ddp_place_take(spank_t sp, const struct ddp_ask *ask,
 	struct ddp_vis vis;
 
 	if (placed->set_list && (ddp_vis_parse(&vis, placed->list) ||
-				 set_lists(sp, ask, placed->list)))
+				 set_lists(sp, ask, placed, vis.n)))
 		return ddp_err_set(err, DDP_EINCONS, "the agent's list of "
 				   "GPUs is none");
 	if (ddp_seat_take(placed, err))
 		return -1;
+	forget_outer(sp);
+	if (!f->local)
+		warn_order(sp, placed, f);
 	say(ask, placed, f);
 	return 0;
 }

@@ -235,7 +235,9 @@ int ddp_srun_publish(const struct ddp_spank *state,
 		     const struct ddp_plan *plan, const char *nodes,
 		     struct ddp_err *err)
 {
-	const struct ddp_explain_ops ops = { explain_line, explain_had, NULL };
+	const struct ddp_options *o = &state->options;
+	const struct ddp_explain_ops ops = { explain_line, explain_had, NULL,
+		o->bind != DDP_BIND_NONE || o->gpus != DDP_GPUS_AUTO };
 	struct ddp_plan shown = *plan;
 
 	if (shown.mode == DDP_MODE_FULL &&

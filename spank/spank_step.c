@@ -250,7 +250,7 @@ static int set_error_file(spank_t sp, const struct ddp_task *t,
 static int take_place(spank_t sp, struct start *s, struct ddp_err *err)
 {
 	const struct ddp_place_facts facts = { s->f.name, s->f.rank,
-		s->f.node == s->t.plan.layout.first };
+		s->f.local, s->f.node == s->t.plan.layout.first };
 
 	if (s->placed.state != DDP_PLACE_DONE)
 		return 0;
@@ -348,22 +348,29 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 	ddp_plan_clear(&t->plan);
 }
 
-/* Is the place something that the step cannot do without? */
-static bool must_have_place(const struct ddp_ask *ask)
+/* Nobody made a plan of places: said once a node, and refused where a policy
+ * had to be judged. */
+static void no_place(const struct start *s, const struct ddp_err *why)
 {
-	return ask->req.policy == DDP_BIND_RESTRICTED ||
-		ask->req.policy == DDP_BIND_SINGLE_NUMA;
-}
+	struct ddp_err err;
 
-/* Stateless, and nobody made a plan of places: said once a node. */
-static void no_place(const struct start *s, const struct ddp_err *err)
-{
-	if (must_have_place(&s->ask))
-		refuse(&s->f, err);
+	if (ddp_place_is_strict(&s->ask.req)) {
+		ddp_err_set(&err, why->code, "the policy %s cannot be judged: "
+			    "%s", ddp_bind_policy_name(s->ask.req.policy),
+			    why->text);
+		refuse(&s->f, &err);
+	}
 	if (!s->f.local)
 		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
 			"not bound to CPUs and GPUs: %s\n", s->f.name,
-			err->text);
+			why->text);
+}
+
+static const struct ddp_err *no_answer(struct ddp_err *err)
+{
+	ddp_err_set(err, DDP_ESYS, "ddp-agent did not find them a place in "
+		    "time");
+	return err;
 }
 
 /* A launch of ours? Only then is there anything to wait for. */
@@ -393,6 +400,9 @@ static void wait_for_start(spank_t sp, const struct ddp_spank *state,
 	if (rc)
 		refuse(&s->f, &err);
 	rc = ddp_agent_wait(sp, &s->ask, &s->answer, &s->placed, &err);
+	if (!rc && s->ask.valid && s->answer.state != DDP_GATE_REFUSED &&
+	    s->placed.state != DDP_PLACE_DONE)
+		no_place(s, no_answer(&err));
 	if (rc && !control) {
 		no_place(s, &err);
 		return;

@@ -88,24 +88,6 @@ static void compare_place(struct watch *w)
 		err.text);
 }
 
-/* A file of /proc/PID into buf, always terminated; its length, or -1. */
-static ssize_t read_file(const struct watch *w, const char *name, char *buf,
-			 size_t size)
-{
-	size_t used = 0;
-	ssize_t n = 0;
-	int fd = openat(w->proc, name, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return -1;
-	while (used + 1 < size &&
-	       (n = read(fd, buf + used, size - 1 - used)) > 0)
-		used += (size_t)n;
-	close(fd);
-	buf[used] = '\0';
-	return n < 0 ? -1 : (ssize_t)used;
-}
-
 /*
  * Does the process still run what Slurm started? A script has its
  * interpreter, and an argument of that, before its own name. Programs such
@@ -114,7 +96,8 @@ static ssize_t read_file(const struct watch *w, const char *name, char *buf,
 static bool is_first_program(const struct watch *w)
 {
 	char text[4096];
-	ssize_t len = read_file(w, "cmdline", text, sizeof(text));
+	ssize_t len = ddp_io_read_at(w->proc, "cmdline", text,
+				      sizeof(text));
 	ssize_t p = 0;
 
 	for (unsigned i = 0; i < 3 && p < len; i++) {
@@ -130,7 +113,8 @@ static bool is_first_program(const struct watch *w)
 /* The environment of the first program; w->len 0 if that cannot be had. */
 static int read_environ(struct watch *w)
 {
-	ssize_t len = read_file(w, "environ", w->env, ENVIRON_MAX + 1);
+	ssize_t len = ddp_io_read_at(w->proc, "environ", w->env,
+				      ENVIRON_MAX + 1);
 
 	w->len = len > 0 ? (size_t)len : 0;
 	return len < 0 ? -1 : 0;
@@ -180,10 +164,12 @@ static void __attribute__((noreturn)) watch_run(struct watch *w, int fd)
 			break;
 		nanosleep(&pause, NULL);
 	}
-	if (w->check_place)
-		compare_place(w);
-	if (w->check_env && w->len && is_first_program(w))
-		(void)ddp_env_each(w->plan, w->r, compare, w);
+	if (w->len && is_first_program(w)) {
+		if (w->check_place)
+			compare_place(w);
+		if (w->check_env)
+			(void)ddp_env_each(w->plan, w->r, compare, w);
+	}
 	if (w->wrong)
 		end_task(w);
 	_exit(0);
