@@ -342,8 +342,7 @@ int ddp_gate_get_ask(const struct ddp_gate *g, uint32_t local,
 	    pread(g->file, ask, sizeof(*ask), at) != sizeof(*ask) ||
 	    ask->valid != 1)
 		return -1;
-	ask->list[sizeof(ask->list) - 1] = '\0';
-	ask->cores[sizeof(ask->cores) - 1] = '\0';
+	ddp_ask_check(ask);
 	return 0;
 }
 
