@@ -351,7 +351,7 @@ int ddp_gate_put_placed(const struct ddp_gate *g, uint32_t local,
 {
 	off_t at;
 
-	return !slot_at(g, local, &at) &&
+	return !slot_at(g, local, &at) && may_write(at + SLOT_SIZE) &&
 		pwrite(g->file, placed, sizeof(*placed), at + ASK_SIZE) ==
 		sizeof(*placed) ? 0 : -1;
 }
