@@ -250,6 +250,9 @@ static void take_message(const char *buf, size_t n, struct ddp_gate_msg *m,
 		       sizeof(*conf));
 		conf->name[sizeof(conf->name) - 1] = '\0';
 		conf->control[sizeof(conf->control) - 1] = '\0';
+		conf->helpers[sizeof(conf->helpers) - 1] = '\0';
+		conf->topology[sizeof(conf->topology) - 1] = '\0';
+		conf->sysroot[sizeof(conf->sysroot) - 1] = '\0';
 	}
 }
 

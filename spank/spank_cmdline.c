@@ -105,8 +105,8 @@ static void read_binds(const char *arg, const char *next)
 	const char *cpu = value_of(arg, next, "--cpu-bind", 7);
 	const char *gpu = value_of(arg, next, "--gpu-bind", 7);
 
-	if (cpu)
-		cpu_bind = asks_binding(cpu);
+	if (cpu)	/* "quiet" takes back nothing */
+		cpu_bind |= asks_binding(cpu);
 	if (gpu)
 		gpu_bind = gpu_said(gpu);
 }
