@@ -60,17 +60,27 @@ uint32_t ddp_cpus_threads(void)
 	return n > 0 ? (uint32_t)n : 0;
 }
 
+/* Without strtoul()'s blanks and signs. 0, or -1: there is no number. */
+static int read_number(const char *text, char **end, unsigned long *out)
+{
+	if (*text < '0' || *text > '9')
+		return -1;
+	*out = strtoul(text, end, 10);
+	return 0;
+}
+
 int ddp_cpus_parse(const char *list, ddp_cpus set)
 {
 	memset(set, 0, sizeof(ddp_cpus));
 	for (;;) {
+		unsigned long from, to;
 		char *end;
-		unsigned long from = strtoul(list, &end, 10), to = from;
 
-		if (end == list)
+		if (read_number(list, &end, &from))
 			return -1;
-		if (*end == '-')
-			to = strtoul(end + 1, &end, 10);
+		to = from;
+		if (*end == '-' && read_number(end + 1, &end, &to))
+			return -1;
 		for (; from <= to && from < DDP_PLACE_CPUS; from++)
 			CPU_SET_S(from, sizeof(ddp_cpus), (cpu_set_t *)set);
 		if (*end != ',')

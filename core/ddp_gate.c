@@ -250,6 +250,9 @@ static void take_message(const char *buf, size_t n, struct ddp_gate_msg *m,
 		       sizeof(*conf));
 		conf->name[sizeof(conf->name) - 1] = '\0';
 		conf->control[sizeof(conf->control) - 1] = '\0';
+		conf->helpers[sizeof(conf->helpers) - 1] = '\0';
+		conf->topology[sizeof(conf->topology) - 1] = '\0';
+		conf->sysroot[sizeof(conf->sysroot) - 1] = '\0';
 	}
 }
 
@@ -342,8 +345,7 @@ int ddp_gate_get_ask(const struct ddp_gate *g, uint32_t local,
 	    pread(g->file, ask, sizeof(*ask), at) != sizeof(*ask) ||
 	    ask->valid != 1)
 		return -1;
-	ask->list[sizeof(ask->list) - 1] = '\0';
-	ask->cores[sizeof(ask->cores) - 1] = '\0';
+	ddp_ask_check(ask);
 	return 0;
 }
 
@@ -352,7 +354,7 @@ int ddp_gate_put_placed(const struct ddp_gate *g, uint32_t local,
 {
 	off_t at;
 
-	return !slot_at(g, local, &at) &&
+	return !slot_at(g, local, &at) && may_write(at + SLOT_SIZE) &&
 		pwrite(g->file, placed, sizeof(*placed), at + ASK_SIZE) ==
 		sizeof(*placed) ? 0 : -1;
 }

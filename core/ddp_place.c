@@ -88,8 +88,31 @@ bool ddp_place_is_strict(const struct ddp_place_req *r)
 		r->policy == DDP_BIND_SINGLE_NUMA;
 }
 
+/* Any other byte than 0 and 1 is no bool to the compiler. */
+static void check_bool(bool *b)
+{
+	unsigned char byte;
+
+	memcpy(&byte, b, sizeof(byte));
+	*b = byte != 0;
+}
+
+void ddp_ask_check(struct ddp_ask *a)
+{
+	a->list[sizeof(a->list) - 1] = '\0';
+	a->cores[sizeof(a->cores) - 1] = '\0';
+	check_bool(&a->req.verify);
+	check_bool(&a->req.cpu_said);
+	check_bool(&a->req.explain);
+	check_bool(&a->list_set);
+}
+
 void ddp_placed_check(struct ddp_placed *p)
 {
+	check_bool(&p->set_cpus);
+	check_bool(&p->set_nodes);
+	check_bool(&p->set_list);
+	check_bool(&p->pci_order);
 	p->devices[sizeof(p->devices) - 1] = '\0';
 	p->list[sizeof(p->list) - 1] = '\0';
 	p->hint[sizeof(p->hint) - 1] = '\0';

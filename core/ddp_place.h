@@ -87,6 +87,9 @@ struct ddp_ask {
 	uint64_t render_there, render_open;	/* /dev/dri/renderD(128 + N) */
 };
 
+/* Make every text of it end, and every bool one. */
+void ddp_ask_check(struct ddp_ask *a);
+
 enum ddp_place_state {
 	DDP_PLACE_NOTHING,	/* no answer */
 	DDP_PLACE_DONE,
@@ -120,7 +123,7 @@ struct ddp_placed {
 	char why[DDP_PLACE_TEXT];	/* refused: why */
 };
 
-/* Make every text of it end, and no number too large. */
+/* The same, and no number too large. */
 void ddp_placed_check(struct ddp_placed *p);
 
 #endif

@@ -97,6 +97,8 @@ int place_visible(const struct place *p, const struct ddp_ask *ask,
 int place_mig_bus(const char *word, char *buf, size_t size);
 
 void place_find_gpus(struct place *p);
+/* The number in p->gpu of this entry of a task's list, or -1. */
+int place_entry(const struct place *p, unsigned ask, unsigned word);
 /* 0, or -1 with *err. */
 int place_find_cpus(struct place *p, struct ddp_err *err);
 void place_answer(struct place *p);

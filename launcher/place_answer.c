@@ -102,21 +102,12 @@ static void seen_now(const struct place *p, unsigned i, struct order *o)
 	if (p->bare)
 		for (; o->n < p->ngpus; o->n++)
 			o->v[o->n] = o->n;
-	for (unsigned w = 0; w < v->n && !p->bare; w++)
-		for (unsigned g = 0; g < p->ngpus; g++) {
-			const struct place_gpu *x = &p->gpu[g];
+	for (unsigned w = 0; w < v->n && !p->bare; w++) {
+		int g = place_entry(p, i, w);
 
-			if (p->sees[i] >> g & 1 &&
-			    (!strcmp(p->vis[x->ask].word[x->word],
-				     v->word[w]) ||
-			     (x->gpu != TOPO_GPU_UNKNOWN &&
-			      ddp_vis_index(v->word[w]) >= 0 &&
-			      x->gpu == place_find_gpu(p, &p->ask[i],
-						       v->word[w])))) {
-				o->v[o->n++] = g;
-				break;
-			}
-		}
+		if (g >= 0)
+			o->v[o->n++] = (unsigned)g;
+	}
 }
 
 /* New words for all: those of the tasks that see the GPU now. */

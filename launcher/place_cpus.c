@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
+#include "core/ddp_cpus.h"
 #include "launcher/place.h"
 
 #include <sched.h>
@@ -30,21 +31,20 @@ static int add_mask(hwloc_bitmap_t set, const ddp_cpus mask)
  */
 static int add_cores(const struct place *p, hwloc_bitmap_t set)
 {
-	hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-	hwloc_topology_t hw = p->topo->hw;
-	int n = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_CORE), rc = -1, i = -1;
+	ddp_cpus cores;
 
-	if (cores && n > 0 &&
-	    !hwloc_bitmap_list_sscanf(cores, p->ask[0].cores) &&
-	    hwloc_bitmap_last(cores) >= 0 && hwloc_bitmap_last(cores) < n) {
-		rc = 0;
-		while (!rc && (i = hwloc_bitmap_next(cores, i)) >= 0)
-			rc = hwloc_bitmap_or(set, set,
-				hwloc_get_obj_by_type(hw, HWLOC_OBJ_CORE,
-						      (unsigned)i)->cpuset);
+	if (ddp_cpus_parse(p->ask[0].cores, cores) <= 0)
+		return -1;
+	for (unsigned i = 0; i < DDP_PLACE_CPUS; i++) {
+		hwloc_obj_t core;
+
+		if (!CPU_ISSET_S(i, sizeof(cores), (cpu_set_t *)cores))
+			continue;
+		core = hwloc_get_obj_by_type(p->topo->hw, HWLOC_OBJ_CORE, i);
+		if (!core || hwloc_bitmap_or(set, set, core->cpuset))
+			return -1;
 	}
-	hwloc_bitmap_free(cores);
-	return rc;
+	return 0;
 }
 
 /* The step's own cores within the set, if they are known and in it. */

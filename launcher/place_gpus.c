@@ -26,17 +26,40 @@ static bool same_view(const struct ddp_ask *a, const struct ddp_ask *b)
 	return !strcmp(a->list, b->list) && same_devices(a, b);
 }
 
+/* "2", or "2.1", a tile of Intel's, counts what the task may open: what is
+ * behind the number. NULL: a name, which is the same for all. */
+static const char *behind_number(const char *word)
+{
+	size_t n = strspn(word, "0123456789");
+
+	return n && (!word[n] || word[n] == '.') ? word + n : NULL;
+}
+
 static bool same_gpu(const struct place *p, const struct place_gpu *g,
 		     unsigned gpu, unsigned ask, const char *word)
 {
 	const char *had = p->vis[g->ask].word[g->word];
+	const char *x = behind_number(word), *y = behind_number(had);
 
-	if (ddp_vis_index(word) < 0 || ddp_vis_index(had) < 0)
+	if (!x || !y)
 		return !strcmp(word, had);
 	if (g->gpu != TOPO_GPU_UNKNOWN || gpu != TOPO_GPU_UNKNOWN)
-		return g->gpu == gpu;
+		return g->gpu == gpu && !strcmp(x, y);
 	return !strcmp(word, had) &&
 		same_devices(&p->ask[ask], &p->ask[g->ask]);
+}
+
+int place_entry(const struct place *p, unsigned ask, unsigned word)
+{
+	const char *text = p->vis[ask].word[word];
+	unsigned gpu = behind_number(text) ?
+		place_find_gpu(p, &p->ask[ask], text) : TOPO_GPU_UNKNOWN;
+
+	for (unsigned g = 0; g < p->ngpus; g++)
+		if (p->sees[ask] >> g & 1 &&
+		    same_gpu(p, &p->gpu[g], gpu, ask, text))
+			return (int)g;
+	return -1;
 }
 
 /* The number in p->gpu of what this entry names; -1: there are too many. */
@@ -170,18 +193,39 @@ static void warn_unknown(struct place *p)
 	}
 }
 
+/* All GPUs in one list: can it be as long as that? */
+static void check_length(struct place *p)
+{
+	size_t len = 0;
+
+	for (unsigned i = 0; i < p->ngpus; i++)
+		len += strlen(p->vis[p->gpu[i].ask].word[p->gpu[i].word]) + 1;
+	if (!p->per_rank || p->view != DDP_VIEW_NODE || len <= DDP_PLACE_LIST)
+		return;
+	place_hint(p, "--ddp-gpus=node: a list of all GPUs is too long: each "
+		   "rank sees its own GPUs");
+	p->view = DDP_VIEW_RANK;
+	p->fixed_gpus = true;
+}
+
 void place_find_gpus(struct place *p)
 {
-	bool any = false;
+	bool any = false, none = true;
 
-	for (unsigned i = 0; i < p->n; i++)
+	for (unsigned i = 0; i < p->n; i++) {
 		any |= p->ask[i].list_set;
+		/* So Slurm writes that there is no GPU. */
+		none &= !p->ask[i].list_set ||
+			!strcmp(p->ask[i].list, "NoDevFiles");
+	}
 	p->view = DDP_VIEW_UNKNOWN;
 	if (!any) {
 		if (p->ask[0].step_gpus)
 			find_bare(p);
 		return;
 	}
+	if (none)
+		return;
 	p->lists = read_lists(p);
 	if (p->lists) {
 		choose_view(p);
@@ -196,5 +240,6 @@ void place_find_gpus(struct place *p)
 		p->ngpus = 0;
 		return;
 	}
+	check_length(p);
 	warn_unknown(p);
 }

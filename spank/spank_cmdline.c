@@ -116,8 +116,8 @@ static void read_binds(const char *arg, const char *next)
 	const char *gpu = value_of(arg, next, "--gpu-bind", 7);
 	const char *tres = value_of(arg, next, "--tres-bind", 8);
 
-	if (cpu)
-		cpu_bind = asks_binding(cpu);
+	if (cpu)	/* "quiet" takes back nothing */
+		cpu_bind |= asks_binding(cpu);
 	if (gpu)
 		gpu_bind = gpu_said(gpu);
 	if (tres)

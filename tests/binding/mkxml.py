@@ -287,9 +287,32 @@ def here(cpus=2):
     return t
 
 
+def apart(vendor, class_, osdevs):
+    """4 GPUs at 2 sockets of 4 cores; osdevs(n): what the system calls the
+    GPU with the n-th bus id."""
+    t, packages = sockets(2, 4)
+    for n in range(4):
+        bus = 0x10 + 0x10 * n
+        host = t.bridge(packages[(n + 1) % 2], bus, host=True)
+        t.pci(host, "0000:%02x:00.0" % bus, class_, vendor, os=osdevs(n))
+    return t
+
+
+def amd():
+    """4 GPUs of AMD's; those with odd numbers at the first socket."""
+    return apart("1002", "0380", lambda n: [("renderD%d" % (128 + n), 1)])
+
+
+def intel():
+    """4 GPUs of Intel's, likewise."""
+    return apart("8086", "0380", lambda n: [
+        ("ze%d" % n, 5), ("renderD%d" % (128 + n), 1)])
+
+
 ALL = {f.__name__: f for f in (eight, sixteen, eight_numa, half_numa,
                                four_numa, asymmetric, remote, smt,
-                               restricted, linked, no_gpu, here)}
+                               restricted, linked, no_gpu, here, amd,
+                               intel)}
 
 if __name__ == "__main__":
     if len(sys.argv) == 2 and sys.argv[1] in ALL:

@@ -6,6 +6,7 @@
 #include "tests/unit/check_main.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct ddp_options o;
@@ -162,6 +163,21 @@ START_TEST(refusals)
 		{ DDP_OPT_REPORT_FILE, "a\177", "control characters" },
 		{ DDP_OPT_REPORT_FILE, "a%x", "%j is the job's id" },
 		{ DDP_OPT_REPORT_FILE, "a%", "%j is the job's id" },
+		{ DDP_OPT_BIND, "", "none, best-effort, restricted" },
+		{ DDP_OPT_BIND, "best", "single-numa-node" },
+		{ DDP_OPT_BIND, "None", "single-numa-node" },
+		{ DDP_OPT_BIND, "none,verify", "all but none" },
+		{ DDP_OPT_BIND, "restricted,", "\",verify\"" },
+		{ DDP_OPT_BIND, "restricted,x", "\",verify\"" },
+		{ DDP_OPT_BIND, "restricted,verify,verify", "restricted" },
+		{ DDP_OPT_BIND, "verify,restricted", "restricted" },
+		{ DDP_OPT_BIND, "verify,verify", "restricted" },
+		{ DDP_OPT_BIND, ",verify", "restricted" },
+		{ DDP_OPT_BIND, "single-numa-node-and-more-than-fits,verify",
+		  "restricted" },
+		{ DDP_OPT_GPUS, "", "auto, node, rank" },
+		{ DDP_OPT_GPUS, "all", "auto, node, rank" },
+		{ DDP_OPT_GPUS, "rank ", "auto, node, rank" },
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -252,12 +268,41 @@ START_TEST(control_values)
 }
 END_TEST
 
+START_TEST(place_values)
+{
+	static const char *const policies[] = { "none", "best-effort",
+		"restricted", "single-numa-node" };
+	char text[64];
+
+	ck_assert_int_eq(o.bind, DDP_BIND_BEST_EFFORT);
+	ck_assert(!o.bind_verify);
+	ck_assert_int_eq(o.gpus, DDP_GPUS_AUTO);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert(!set(DDP_OPT_BIND, policies[i]) && !o.bind_verify);
+		ck_assert_uint_eq(o.bind, i);
+		(void)snprintf(text, sizeof(text), "%s,verify", policies[i]);
+		if (!i)
+			continue;
+		ck_assert(!set(DDP_OPT_BIND, text) && o.bind_verify);
+		ck_assert_uint_eq(o.bind, i);
+	}
+	ck_assert(!set(DDP_OPT_BIND, "verify") && o.bind_verify);
+	ck_assert_int_eq(o.bind, DDP_BIND_BEST_EFFORT);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert(!set(DDP_OPT_GPUS, ddp_gpus_name((enum ddp_gpus)i)));
+		ck_assert_uint_eq(o.gpus, i);
+	}
+}
+END_TEST
+
 /* What is refused changes nothing; a NULL where a value is due is refused. */
 START_TEST(control_unchanged)
 {
 	struct ddp_options before = o;
 
-	for (unsigned i = DDP_OPT_ABORT; i < DDP_OPT_REPORT_FILE; i++) {
+	for (unsigned i = DDP_OPT_ABORT; i < DDP_OPT_COUNT; i++) {
+		if (i == DDP_OPT_REPORT_FILE)	/* any name will do */
+			continue;
 		ck_assert(set((enum ddp_opt)i, NULL));
 		ck_assert(set((enum ddp_opt)i, "(null)"));
 		ck_assert(set((enum ddp_opt)i, "%s%n"));
@@ -354,6 +399,18 @@ START_TEST(site_args)
 	ck_assert(!arg("port_range=30000-31000"));
 	ck_assert_uint_eq(site.port_lo, 30000);
 	ck_assert_uint_eq(site.port_hi, 31000);
+	ck_assert(!arg("bind=restricted,verify") && site.defaults.bind_verify);
+	ck_assert_int_eq(site.defaults.bind, DDP_BIND_RESTRICTED);
+	ck_assert(!arg("gpus=node"));
+	ck_assert_int_eq(site.defaults.gpus, DDP_GPUS_NODE);
+	ck_assert_str_eq(site.topology, "");
+	ck_assert_str_eq(site.sysroot, "");
+	ck_assert(!arg("topology=/etc/slurm/node.xml"));
+	ck_assert_str_eq(site.topology, "/etc/slurm/node.xml");
+	ck_assert(!arg("sysroot=/srv/fake"));
+	ck_assert_str_eq(site.sysroot, "/srv/fake");
+	ck_assert(!arg("allow=bind,gpus"));
+	ck_assert_uint_eq(site.allowed, 1U << DDP_OPT_BIND | 1U << DDP_OPT_GPUS);
 	ck_assert(!arg("allow=launch,explain"));
 	ck_assert_uint_eq(site.allowed, 3);
 }
@@ -366,8 +423,11 @@ START_TEST(site_bad_args)
 		"port_range=2000-1999", "port_range=80-2000",
 		"port_range=2000-65536", "port_range=2000-3000-", "allow=",
 		"allow=launch,", "allow=all", "%s%n%n", "frameworks=torch x",
-		"iface=", NULL };
+		"iface=", "bind=", "bind=best", "gpus=all", "gpus=",
+		"topology=", "topology=node.xml", "topology", "sysroot=",
+		"sysroot=srv", "allow=bind,gpu", NULL };
 	struct ddp_site before;
+	char path[300] = "topology=/";
 
 	ddp_site_init(&site);
 	before = site;
@@ -375,6 +435,8 @@ START_TEST(site_bad_args)
 		ck_assert_msg(arg(bad[i]) == -1, "\"%s\"", bad[i]);
 		ck_assert_msg(strstr(err.text, "ignored"), "%s", err.text);
 	}
+	memset(path + 10, 'p', sizeof(path) - 11);
+	ck_assert(arg(path));
 	ck_assert(!memcmp(&before, &site, sizeof(site)));
 }
 END_TEST
@@ -403,7 +465,7 @@ int main(void)
 {
 	const TTest *const tests[] = { numbers, safe_text, addresses,
 		loopback, launch_values, refusals, huge_text, values,
-		control_values, control_unchanged, report_length,
+		control_values, place_values, control_unchanged, report_length,
 		milliseconds, signals, site_args, site_bad_args, site_policy };
 
 	return check_run("options", tests, CHECK_COUNT(tests), setup);

@@ -4,10 +4,12 @@
 #include "config.h"
 
 #include "core/ddp_env.h"
+#include "core/ddp_place.h"
 #include "tests/fakes/spank_stub.h"
 #include "tests/unit/check_main.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -116,6 +118,24 @@ START_TEST(srun_plan)
 	for (unsigned i = 0; ddp_env_sentinels[i]; i++)
 		ck_assert_str_eq(getenv(ddp_env_sentinels[i]), DDP_SENTINEL);
 	ddp_plan_clear(&plan);
+}
+END_TEST
+
+/* What is wanted of the places goes to the nodes; an older order does not. */
+START_TEST(srun_place)
+{
+	setenv(DDP_PLACE_ENV, "left over", 1);
+	start(S_CTX_LOCAL);
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
+	ck_assert(!stub_option("ddp-gpus", "rank", 0));
+	ck_assert(!srun());
+	ck_assert_str_eq(getenv(DDP_PLACE_ENV), "v=1;bind=best-effort;verify=0;"
+			 "gpus=rank;cpu=0;gpu=0;explain=0");
+	start(S_CTX_LOCAL);
+	ck_assert(!stub_option("ddp-launch", "stateless", 0));
+	ck_assert(!stub_option("ddp-bind", "none", 0));
+	ck_assert(!srun());
+	ck_assert_ptr_null(getenv(DDP_PLACE_ENV));
 }
 END_TEST
 
@@ -463,6 +483,33 @@ START_TEST(task_refuses)
 }
 END_TEST
 
+/* There is no agent: said, and refused where a policy has to be judged. */
+START_TEST(task_place)
+{
+	ddp_cpus before, after;
+
+	ck_assert(!sched_getaffinity(0, sizeof(before), (cpu_set_t *)before));
+	task(PLAN);
+	stub.local = 0;
+	spank_setenv(stub_handle(), DDP_PLACE_ENV, "v=1;bind=best-effort;"
+		     "verify=0;gpus=auto;cpu=0;gpu=0;explain=0", 1);
+	ck_assert_int_eq(run_task(), 0);
+	ck_assert_msg(strstr(said_by_task, "ranks are not bound to CPUs and "
+			     "GPUs"), "%s", said_by_task);
+	ck_assert(!strstr(env_of_task, DDP_PLACE_ENV));
+	task(PLAN);
+	spank_setenv(stub_handle(), DDP_PLACE_ENV, "v=1;bind=restricted;"
+		     "verify=0;gpus=auto;cpu=0;gpu=0;explain=0", 1);
+	ck_assert_int_eq(run_task(), 1);
+	task(PLAN);
+	spank_setenv(stub_handle(), DDP_PLACE_ENV, "v=2", 1);
+	ck_assert_int_eq(run_task(), 1);
+	ck_assert(strstr(said_by_task, "different versions"));
+	ck_assert(!sched_getaffinity(0, sizeof(after), (cpu_set_t *)after));
+	ck_assert_mem_eq(before, after, sizeof(cpu_set_t));
+}
+END_TEST
+
 START_TEST(task_checks_site)
 {
 	static char range[] = "port_range=30000-30010";
@@ -488,7 +535,7 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { registers_options,
-		off_by_default, srun_plan, srun_failures, srun_no_node, srun_off_is_said,
+		off_by_default, srun_plan, srun_place, srun_failures, srun_no_node, srun_off_is_said,
 		inherited_is_named_once, precedence, command_line_wins, listed_twice,
 		bad_options,
 		site_arguments, mpirun_is_left_alone, torchrun_hint,
@@ -496,7 +543,7 @@ int main(void)
 		task_without_plan, task_without_plan_but_asked,
 		error_file_of_an_outer_rank,
 		batch_step_is_left_alone, task_refuses,
-		task_checks_site, loopback_master };
+		task_place, task_checks_site, loopback_master };
 
 	return check_run("spank", tests, CHECK_COUNT(tests), setup);
 }
