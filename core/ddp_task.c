@@ -5,6 +5,7 @@
 #include "core/ddp_cpus.h"
 #include "core/ddp_probe.h"
 #include "core/ddp_task.h"
+#include "core/ddp_vis.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static uint32_t count_gpus(const struct ddp_task_ops *ops)
 	uint32_t n = 1;
 
 	if (!ops->get(ops->arg, "CUDA_VISIBLE_DEVICES", text, sizeof(text)) ||
-	    !text[0] || !strncmp(text, "NoDevFiles", 10))
+	    ddp_vis_is_none(text))
 		return 0;
 	for (const char *p = text; (p = strchr(p, ',')); p++)
 		n++;

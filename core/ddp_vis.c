@@ -5,21 +5,41 @@
 
 #include <string.h>
 
+/* A number, with a tile of Intel's ("2.1"); or a name that NVIDIA's libraries
+ * have given. */
 static bool is_word(const char *p, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	size_t digits = strspn(p, "0123456789");
+
+	if (!n || n >= DDP_VIS_WORD)
+		return false;
+	if (digits)
+		return digits == n || (p[digits] == '.' && digits + 1 < n &&
+			digits + 1 + strspn(p + digits + 1, "0123456789") == n);
+	if (n < 5 || (strncmp(p, "GPU-", 4) && strncmp(p, "MIG-", 4)))
+		return false;
+	for (size_t i = 4; i < n; i++)
 		if (!((p[i] >= '0' && p[i] <= '9') ||
 		      (p[i] >= 'a' && p[i] <= 'z') ||
 		      (p[i] >= 'A' && p[i] <= 'Z') || strchr("-_./:", p[i])))
 			return false;
-	return n && n < DDP_VIS_WORD;
+	return true;
+}
+
+bool ddp_vis_is_none(const char *list)
+{
+	static const char *const none[] = { "", "-1", "NoDevFiles", "void",
+					    "none" };
+
+	for (unsigned i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		if (!strcmp(list, none[i]))
+			return true;
+	return false;
 }
 
 int ddp_vis_parse(struct ddp_vis *v, const char *list)
 {
 	v->n = 0;
-	if (!strncmp(list, "NoDevFiles", 10))
-		return -1;
 	for (;;) {
 		size_t n = strcspn(list, ",");
 

@@ -16,10 +16,13 @@ struct ddp_vis {
 	char word[DDP_VIS_MAX][DDP_VIS_WORD];
 };
 
+/* Does the list say that there is no GPU? Slurm writes NoDevFiles. */
+bool ddp_vis_is_none(const char *list);
+
 /*
  * Read a list. 0, or -1 where it is none: empty, too long, an empty entry, an
- * entry twice, a character that no such list has ("NoDevFiles" is none too:
- * so Slurm writes that there is no GPU).
+ * entry twice, one that is neither a number nor a name that starts with GPU-
+ * or MIG-.
  */
 int ddp_vis_parse(struct ddp_vis *v, const char *list);
 

@@ -86,12 +86,15 @@ void place_clear(struct place *p)
 	free(p->vis);
 	free(p->sees);
 	free(p->slot);
+	free(p->users);
+	place_mig_end();
 	hwloc_bitmap_free(p->cpus);
 	p->plan = NULL;
 	p->topo = NULL;
 	p->vis = NULL;
 	p->sees = NULL;
 	p->slot = NULL;
+	p->users = NULL;
 	p->cpus = NULL;
 }
 
@@ -169,15 +172,18 @@ static int make_plan(struct place *p, struct ddp_err *err)
 	t->cpus = hwloc_bitmap_dup(p->cpus);
 	if (!t->cpus)
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	return topo_plan_fill(t, err) || decide(p, err) ? -1 : 0;
+	if (topo_plan_fill(t, err))
+		return -1;
+	p->users = calloc(t->in.ncores + 1U, sizeof(*p->users));
+	if (!p->users)
+		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
+	return decide(p, err);
 }
 
 /* No plan: ranks stay where they are, unless the policy must know. */
 static void answer_nothing(struct place *p, const struct ddp_err *err)
 {
-	enum ddp_bind_policy policy = p->req->policy;
-	bool strict = policy == DDP_BIND_RESTRICTED ||
-		policy == DDP_BIND_SINGLE_NUMA;
+	bool strict = ddp_place_is_strict(p->req);
 
 	for (unsigned i = 0; i < p->n; i++) {
 		size_t pos = 0;
@@ -186,7 +192,8 @@ static void answer_nothing(struct place *p, const struct ddp_err *err)
 		if (strict)
 			(void)ddp_text_add(p->out[i].why, DDP_PLACE_TEXT, &pos,
 				"the policy %s cannot be judged: %s",
-				ddp_bind_policy_name(policy), err->text);
+				ddp_bind_policy_name(p->req->policy),
+				err->text);
 	}
 	place_warn(p, "ranks are not bound to CPUs: %s", err->text);
 }

@@ -59,6 +59,7 @@ struct place {
 	enum ddp_view view;	/* what the ranks will see */
 	bool fixed_gpus, fixed_cpus;
 	unsigned *slot;		/* [n] place in the plan */
+	unsigned *users;	/* of each of its cores: ranks */
 
 	char hint[DDP_PLACE_TEXT], warning[DDP_PLACE_TEXT];
 };
@@ -92,9 +93,12 @@ unsigned place_find_gpu(const struct place *p, const struct ddp_ask *ask,
  * count them; -1 if that cannot be told. */
 int place_visible(const struct place *p, const struct ddp_ask *ask,
 		  unsigned *gpus);
+/* PCI vendor of the step's GPUs; 0: not known. */
+uint32_t place_vendor(const struct place *p);
 /* The GPU that a MIG device is part of, through NVML: its PCI bus id into buf.
- * 0, or -1. */
+ * 0, or -1. NVML stays open for the next one, until place_mig_end(). */
 int place_mig_bus(const char *word, char *buf, size_t size);
+void place_mig_end(void);
 
 void place_find_gpus(struct place *p);
 /* The number in p->gpu of this entry of a task's list, or -1. */

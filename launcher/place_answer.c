@@ -143,8 +143,38 @@ static void answer_gpus(struct place *p, const struct order *node)
 			set_list(p, i, &mine);
 		}
 		p->out[i].pci_order = p->topo->ngpus > 0;
+		p->out[i].vendor = place_vendor(p);
 		tell_devices(p, i, &mine);
 	}
+}
+
+/* Ranks on each core of the plan; p->users. */
+static void count_users(struct place *p)
+{
+	const struct topo_plan *t = p->plan;
+
+	for (unsigned i = 0; i < p->n; i++) {
+		const struct ddp_bind_rank *r = rank_of(p, i);
+
+		for (unsigned u = 0; u < r->npus; u++)
+			if (!u || t->in.pu_core[r->pus[u]] !=
+			    t->in.pu_core[r->pus[u - 1]])
+				p->users[t->in.pu_core[r->pus[u]]]++;
+	}
+}
+
+/* Physical cores for the rank's threads: one that k ranks have counts 1/k. */
+static uint32_t own_cores(const struct place *p, unsigned i)
+{
+	const struct ddp_bind_rank *r = rank_of(p, i);
+	const uint32_t *core = p->plan->in.pu_core;
+	double sum = 0;
+
+	for (unsigned u = 0; u < r->npus; u++)
+		if (!u || core[r->pus[u]] != core[r->pus[u - 1]])
+			sum += 1.0 / p->users[core[r->pus[u]]];
+	/* 3 times 1/3 is to be 1. */
+	return sum < 1 ? 1 : (uint32_t)(sum + 1e-6);
 }
 
 static void answer_cpus(const struct place *p, unsigned i)
@@ -155,12 +185,11 @@ static void answer_cpus(const struct place *p, unsigned i)
 	uint64_t all = topo_numa_of(t, hwloc_topology_get_topology_cpuset(
 					    t->hw));
 
-	out->cores = p->plan->plan.unit == DDP_BIND_SHARED && !p->fixed_cpus ?
-		1 : r->ncores;
 	if (!is_bound(p)) {
-		out->cores = p->fixed_cpus ? r->ncores : 0;
+		out->cores = p->fixed_cpus ? own_cores(p, i) : 0;
 		return;
 	}
+	out->cores = own_cores(p, i);
 	out->set_cpus = true;
 	for (unsigned u = 0; u < r->npus; u++) {
 		unsigned cpu = p->plan->pu[r->pus[u]]->os_index;
@@ -249,17 +278,35 @@ static void show(const struct place *p, unsigned i)
 	free(cpus);
 }
 
+static bool has_unknown_gpu(const struct place *p, unsigned i)
+{
+	const struct ddp_bind_rank *r = rank_of(p, i);
+
+	for (unsigned k = 0; k < r->ngpus; k++)
+		if (p->gpu[r->gpus[k]].gpu == TOPO_GPU_UNKNOWN)
+			return true;
+	return false;
+}
+
+/* What went wrong before stands in front: it may be the reason. */
 static void refuse(struct place *p, unsigned i)
 {
+	struct ddp_placed *out = &p->out[i];
 	char text[512];
-	size_t pos = 0;
+	size_t pos = 0, n = strcspn(p->warning, "\n");
 
-	p->out[i].state = DDP_PLACE_REFUSED;
-	(void)ddp_text_add(p->out[i].why, sizeof(p->out[i].why), &pos,
-		"refused by --ddp-bind=%s: %s; ask Slurm for CPUs next to the "
-		"GPUs, or use --ddp-bind=best-effort",
+	out->state = DDP_PLACE_REFUSED;
+	if (n)
+		(void)ddp_text_add(out->why, sizeof(out->why), &pos, "%.*s; ",
+				   (int)n, p->warning);
+	(void)ddp_text_add(out->why, sizeof(out->why), &pos,
+		"refused by --ddp-bind=%s: %s; %s, or use "
+		"--ddp-bind=best-effort",
 		ddp_bind_policy_name(p->req->policy),
-		topo_refusal(p->plan, p->slot[i], text, sizeof(text)));
+		topo_refusal(p->plan, p->slot[i], text, sizeof(text)),
+		has_unknown_gpu(p, i) ? "see with ddp-topo whether this node's "
+		"topology has the GPU" : "ask Slurm for CPUs next to the "
+		"GPUs");
 }
 
 static void hint(struct place *p)
@@ -273,6 +320,8 @@ static void hint(struct place *p)
 		place_hint(p, "each rank sees its own GPUs only: its device is "
 			   "index 0 (DDP_LOCAL_DEVICE), not LOCAL_RANK%s",
 			   p->req->gpus == DDP_GPUS_RANK ? "" :
+			   !p->per_rank ? "; CUDA shows a process one MIG "
+			   "device" :
 			   "; for cuda:LOCAL_RANK ask for --gpus-per-node "
 			   "instead of --gpus-per-task or --gpu-bind");
 	if (p->fixed_cpus && p->req->policy != DDP_BIND_NONE)
@@ -290,6 +339,7 @@ void place_answer(struct place *p)
 		order_gpus(p, &node);
 	if (p->ngpus)
 		answer_gpus(p, &node);
+	count_users(p);
 	for (unsigned i = 0; i < p->n; i++) {
 		p->out[i].state = DDP_PLACE_DONE;
 		answer_cpus(p, i);

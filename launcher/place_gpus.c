@@ -165,6 +165,15 @@ static bool can_widen(struct place *p)
 	return true;
 }
 
+/* Of several MIG devices CUDA shows a process the first alone. */
+static bool has_mig(const struct place *p)
+{
+	for (unsigned w = 0; w < p->vis[0].n; w++)
+		if (!strncmp(p->vis[0].word[w], "MIG-", 4))
+			return true;
+	return false;
+}
+
 static void choose_view(struct place *p)
 {
 	bool wide = p->req->gpus == DDP_GPUS_NODE;
@@ -172,7 +181,8 @@ static void choose_view(struct place *p)
 	for (unsigned i = 1; i < p->n; i++)
 		p->per_rank |= !same_view(&p->ask[0], &p->ask[i]);
 	if (!p->per_rank)
-		p->view = p->req->gpus == DDP_GPUS_RANK && p->n > 1 ?
+		p->view = p->n > 1 && (p->req->gpus == DDP_GPUS_RANK ||
+				       (!wide && has_mig(p))) ?
 			DDP_VIEW_RANK : DDP_VIEW_NODE;
 	else
 		p->view = wide && can_widen(p) ? DDP_VIEW_NODE : DDP_VIEW_RANK;
@@ -214,9 +224,8 @@ void place_find_gpus(struct place *p)
 
 	for (unsigned i = 0; i < p->n; i++) {
 		any |= p->ask[i].list_set;
-		/* So Slurm writes that there is no GPU. */
 		none &= !p->ask[i].list_set ||
-			!strcmp(p->ask[i].list, "NoDevFiles");
+			ddp_vis_is_none(p->ask[i].list);
 	}
 	p->view = DDP_VIEW_UNKNOWN;
 	if (!any) {

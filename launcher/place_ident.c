@@ -168,6 +168,18 @@ static int may_open(const struct place *p, const struct ddp_ask *ask,
 	return open >> n & 1 ? 1 : 0;
 }
 
+/* One that NVIDIA's driver does not list, where it lists others, is not its
+ * (given to a virtual machine, say), and is not counted by CUDA. */
+static bool has_driver(const struct place *p, unsigned gpu)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < p->topo->ngpus; i++)
+		any |= p->id[i].nvidia >= 0;
+	return !any || vendor_of(&p->topo->gpu[gpu]) != NVIDIA ||
+		p->id[gpu].nvidia >= 0;
+}
+
 /* A library counts its vendor's GPUs alone; what is not known counts all. */
 static bool counts(const struct place *p, const struct ddp_ask *ask,
 		   unsigned gpu)
@@ -176,7 +188,16 @@ static bool counts(const struct place *p, const struct ddp_ask *ask,
 
 	for (unsigned i = 0; i < p->topo->ngpus; i++)
 		any |= vendor_of(&p->topo->gpu[i]) == ask->vendor;
-	return !any || vendor_of(&p->topo->gpu[gpu]) == ask->vendor;
+	return (!any || vendor_of(&p->topo->gpu[gpu]) == ask->vendor) &&
+		has_driver(p, gpu);
+}
+
+uint32_t place_vendor(const struct place *p)
+{
+	for (unsigned i = 0; i < p->ngpus; i++)
+		if (p->gpu[i].gpu != TOPO_GPU_UNKNOWN)
+			return vendor_of(&p->topo->gpu[p->gpu[i].gpu]);
+	return 0;
 }
 
 int place_visible(const struct place *p, const struct ddp_ask *ask,

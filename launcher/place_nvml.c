@@ -58,21 +58,36 @@ static int kernel_bus(const struct nvml_pci *pci, char *buf, size_t size)
 			    pci->bus, pci->device);
 }
 
+static struct nvml nvml;
+static bool asked, works;
+
+static bool start(void)
+{
+	if (!asked) {
+		asked = true;
+		works = !load(&nvml) && !nvml.init();
+	}
+	return works;
+}
+
+void place_mig_end(void)
+{
+	if (works)
+		(void)nvml.shutdown();
+	if (nvml.lib)
+		dlclose(nvml.lib);
+	memset(&nvml, 0, sizeof(nvml));
+	asked = works = false;
+}
+
 int place_mig_bus(const char *word, char *buf, size_t size)
 {
-	struct nvml n = { .lib = NULL };
 	nvml_device mig, dev;
 	struct nvml_pci pci;
-	int rc = -1;
 
 	memset(&pci, 0, sizeof(pci));
-	if (!load(&n) && !n.init()) {
-		if (!n.by_uuid(word, &mig) && !n.parent(mig, &dev) &&
-		    !n.pci(dev, &pci))
-			rc = kernel_bus(&pci, buf, size);
-		(void)n.shutdown();
-	}
-	if (n.lib)
-		dlclose(n.lib);
-	return rc;
+	if (!start() || nvml.by_uuid(word, &mig) || nvml.parent(mig, &dev) ||
+	    nvml.pci(dev, &pci))
+		return -1;
+	return kernel_bus(&pci, buf, size);
 }

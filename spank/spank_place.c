@@ -92,6 +92,10 @@ static void find_list(spank_t sp, struct ddp_ask *ask)
 		if (rc != ESPANK_SUCCESS)	/* too long to be one */
 			ask->list[0] = '\0';
 	}
+	if (ask->list_set && ddp_vis_is_none(ask->list)) {
+		ask->list_set = false;	/* and then none is the step's */
+		return;
+	}
 	if (!get(sp, "SLURM_GPUS_ON_NODE", text, sizeof(text)) ||
 	    ddp_text_u32(text, 0, DDP_BIND_GPUS, &ask->step_gpus))
 		ask->step_gpus = 0;

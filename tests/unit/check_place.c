@@ -278,6 +278,15 @@ START_TEST(uuids_and_prefixes)
 	here(4);
 	node_list("GPU-8932f937,GPU-8932F938,3,MIG-GPU-11112222-3333-4444-"
 		  "5555-666677778888/1/0");
+	/* CUDA shows a process one MIG device, so each rank sees its own. */
+	ANSWERS("0|GPU-8932F938|0-1", "0|3|2-3", "0|GPU-8932f937|4-5",
+		"0|MIG-GPU-11112222-3333-4444-5555-666677778888/1/0|6-7");
+	says(node.out[0].hint, "CUDA shows a process one MIG device");
+	node_again(4, "0-7");
+	node_list("GPU-8932f937,GPU-8932F938,3,MIG-GPU-11112222-3333-4444-"
+		  "5555-666677778888/1/0");
+	for (unsigned i = 0; i < 4; i++)
+		node.ask[i].req.gpus = DDP_GPUS_NODE;
 	ANSWERS("0|GPU-8932F938,3,GPU-8932f937,MIG-GPU-11112222-3333-4444-"
 		"5555-666677778888/1/0|0-1", "1|GPU-8932F938,3,GPU-8932f937,"
 		"MIG-GPU-11112222-3333-4444-5555-666677778888/1/0|2-3",
@@ -306,6 +315,7 @@ static void fake_nvml(const char *which, const char *fails)
 	char from[512], path[PATH_MAX], to[128];
 	const char *top = getenv("top_builddir");
 
+	place_mig_end();
 	(void)snprintf(from, sizeof(from), "%s/tests/fakes/.libs/%s.so",
 		       top ? top : ".", which);
 	(void)snprintf(to, sizeof(to), "%s/libs/libnvidia-ml.so.1", node_dir);

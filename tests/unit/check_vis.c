@@ -24,7 +24,7 @@ START_TEST(lists)
 		{ "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,1", 2 },
 		{ "MIG-377e0049-0000-0000-0000-000000000000", 1 },
 		{ "MIG-GPU-8932f937/1/0", 1 }, { "0.1,1.0", 2 },
-		{ "0000:3b:00.0", 1 }, { "1,10,11", 3 }, { "00,0", 2 } };
+		{ "1,10,11", 3 }, { "00,0", 2 } };
 
 	for (unsigned i = 0; i < CHECK_COUNT(good); i++) {
 		unsigned order[DDP_VIS_MAX];
@@ -47,11 +47,24 @@ START_TEST(no_lists)
 		"GPU-1,0,GPU-1", " ", " 0", "0 ", "0, 1", "0\n", "$(id)", "0;1",
 		"0\t", "\"0\"", "'", "`", "a\\b", "x=1", "%s%n", "0\001",
 		"\xc3\xa9", "\xff", "NoDevFiles", "NoDevFiles,0", "(null)",
-		"0|1", "*", "~", NULL };
+		"0|1", "*", "~", "-1", "0,-1,1", "void", "all", "0-1", "0.",
+		"0.x", ".1", "GPU-", "MIG-", "gpu-1", "0000:3b:00.0", NULL };
 
 	for (unsigned i = 0; bad[i]; i++)
 		ck_assert_msg(ddp_vis_parse(&v, bad[i]) == -1, "\"%s\"",
 			      bad[i]);
+}
+END_TEST
+
+START_TEST(no_gpu)
+{
+	static const char *const none[] = { "", "-1", "NoDevFiles", "void",
+		"none" };
+
+	for (unsigned i = 0; i < CHECK_COUNT(none); i++)
+		ck_assert(ddp_vis_is_none(none[i]));
+	ck_assert(!ddp_vis_is_none("0") && !ddp_vis_is_none("-1,0") &&
+		  !ddp_vis_is_none("NoDevFiles,0"));
 }
 END_TEST
 
@@ -67,6 +80,7 @@ START_TEST(long_lists)
 	strcat(list, ",64");
 	ck_assert_int_eq(ddp_vis_parse(&v, list), -1);
 	memset(word, 'a', sizeof(word));
+	memcpy(word, "GPU-", 4);
 	word[DDP_VIS_WORD] = '\0';
 	ck_assert_int_eq(ddp_vis_parse(&v, word), -1);
 	word[DDP_VIS_WORD - 1] = '\0';
@@ -74,8 +88,8 @@ START_TEST(long_lists)
 	ck_assert_str_eq(v.word[0], word);
 	list[0] = '\0';
 	for (unsigned i = 0; i < 64; i++) {
-		word[0] = (char)('A' + i / 8);
-		word[1] = (char)('A' + i % 8);
+		word[4] = (char)('A' + i / 8);
+		word[5] = (char)('A' + i % 8);
 		(void)snprintf(list + strlen(list), 128, "%s%s", i ? "," : "",
 			       word);
 		order[i] = 63 - i;
@@ -254,7 +268,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = { lists, no_lists, long_lists, format,
+	const TTest *const tests[] = { lists, no_lists, no_gpu, long_lists, format,
 		cpu_lists, wanted, wanted_broken, answers };
 
 	return check_run("vis", tests, CHECK_COUNT(tests), NULL);
