@@ -299,14 +299,18 @@ static void refuse(struct place *p, unsigned i)
 	if (n)
 		(void)ddp_text_add(out->why, sizeof(out->why), &pos, "%.*s; ",
 				   (int)n, p->warning);
-	(void)ddp_text_add(out->why, sizeof(out->why), &pos,
-		"refused by --ddp-bind=%s: %s; %s, or use "
-		"--ddp-bind=best-effort",
-		ddp_bind_policy_name(p->req->policy),
-		topo_refusal(p->plan, p->slot[i], text, sizeof(text)),
-		has_unknown_gpu(p, i) ? "see with ddp-topo whether this node's "
-		"topology has the GPU" : "ask Slurm for CPUs next to the "
-		"GPUs");
+	if (has_unknown_gpu(p, i))
+		(void)ddp_text_add(out->why, sizeof(out->why), &pos,
+			"refused by --ddp-bind=%s: the place of its GPU is not "
+			"known; look with ddp-topo on the node, or use "
+			"--ddp-bind=best-effort",
+			ddp_bind_policy_name(p->req->policy));
+	else
+		(void)ddp_text_add(out->why, sizeof(out->why), &pos,
+			"refused by --ddp-bind=%s: %s; ask Slurm for CPUs next "
+			"to the GPUs, or use --ddp-bind=best-effort",
+			ddp_bind_policy_name(p->req->policy),
+			topo_refusal(p->plan, p->slot[i], text, sizeof(text)));
 }
 
 static void hint(struct place *p)

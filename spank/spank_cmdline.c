@@ -126,12 +126,14 @@ static void read_binds(const char *arg, const char *next)
 
 /* What slurmstepd has told a task of its own binding is no user's wish for
  * the steps that this task starts. */
-static bool in_task(void)
+static bool in_task;
+
+void ddp_cmdline_init(void)
 {
 	const char *step = getenv("SLURM_STEP_ID");
 	uint32_t id;
 
-	return step && !ddp_text_u32(step, 0, UINT32_MAX, &id) &&
+	in_task = step && !ddp_text_u32(step, 0, UINT32_MAX, &id) &&
 		ddp_compat_step_is_normal(id);
 }
 
@@ -141,7 +143,7 @@ static void read_bind_env(void)
 	const char *gpu = getenv("SLURM_GPU_BIND");
 	const char *tres = getenv("SLURM_TRES_BIND");
 
-	cpu_bind = cpu && !in_task() && asks_binding(cpu);
+	cpu_bind = cpu && !in_task && asks_binding(cpu);
 	gpu_bind = gpu ? gpu_said(gpu) : DDP_GPU_SAID_NOTHING;
 	if (tres)
 		gpu_bind = tres_said(tres);

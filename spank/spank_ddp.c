@@ -66,6 +66,7 @@ int slurm_spank_init(spank_t sp, int argc, char **argv)
 		(void)unsetenv(DDP_CONTROL_ENV);
 		(void)unsetenv(DDP_PLACE_ENV);
 		ddp_channel_init();
+		ddp_cmdline_init();
 		ddp_spank_options_register(sp, "SLURM_");
 		return 0;
 	case S_CTX_ALLOCATOR:

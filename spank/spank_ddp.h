@@ -107,6 +107,8 @@ char *ddp_het_plan(spank_t sp, const struct ddp_spank *state,
 
 /* spank_cmdline.c: how srun itself was called */
 
+/* Before srun sets variables of its own step. */
+void ddp_cmdline_init(void);
 /* The program's arguments are the last nprog of srun's own; 0 for several
  * components, whose programs are then guessed. */
 void ddp_cmdline_read(int nprog);

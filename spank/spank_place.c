@@ -89,8 +89,8 @@ static void find_list(spank_t sp, struct ddp_ask *ask)
 
 		ask->list_set = rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
 		ask->vendor = ask->list_set ? lists[i].vendor : 0;
-		if (rc != ESPANK_SUCCESS)	/* too long to be one */
-			ask->list[0] = '\0';
+		if (rc == ESPANK_NOSPACE)	/* too long to be one */
+			strcpy(ask->list, "?");
 	}
 	if (ask->list_set && ddp_vis_is_none(ask->list)) {
 		ask->list_set = false;	/* and then none is the step's */

@@ -47,6 +47,10 @@ put_plugin()
 		[[ ! -x $build/$program ]] ||
 			put_file "$build/$program" "$D/bin/$program"
 	done
+	# As `make install` does: see launcher/Makefile.inc.
+	for program in ddp-agent ddp-place; do
+		[[ ! -e $D/bin/$program ]] || chmod 711 "$D/bin/$program"
+	done
 }
 
 # on_exit: an `up` that did not come to its end leaves nothing.

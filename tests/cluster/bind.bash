@@ -26,7 +26,10 @@ bind_up()
 	local i
 	taskset -c 0,1 true 2>/dev/null || skip "CPUs 0 and 1 may not be used"
 	cluster_init
-	launch_up --nodes 2 --gpus 4 --plugin-args \
+	# Heterogeneous jobs wait for backfill.
+	launch_up --nodes 2 --gpus 4 --conf \
+		SchedulerParameters=bf_interval=1,sched_min_interval=200000 \
+		--plugin-args \
 		"topology=$CLUSTER_DIR/topology.xml" "$@" || return 1
 	"$PYTHON" "$TESTS/../binding/mkxml.py" here 2 \
 		>"$CLUSTER_DIR/topology.xml" || return 1

@@ -156,10 +156,11 @@ has_gpus_taken()
 	lists_by_plugin
 	export FAKE_LIST=GPU-8932f937,GPU-8932f938,MIG-GPU-11112222-3333-4444-5555-666677778888/1/0,3
 	new=GPU-8932f938,3,GPU-8932f937,MIG-GPU-11112222-3333-4444-5555-666677778888/1/0
-	placed -n4
+	placed -n4 --ddp-gpus=node
 	is "0 $new 0 0" "1 $new 1 0" "2 $new 2 1" "3 $new 3 1"
 	same "" "$stderr"
-	placed -n4 --ddp-gpus=rank
+	# CUDA shows a process one MIG device: by default each sees its own.
+	placed -n4
 	is "0 GPU-8932f938 0 0" "1 3 0 0" "2 GPU-8932f937 0 1" \
 		"3 MIG-GPU-11112222-3333-4444-5555-666677778888/1/0 0 1"
 }
@@ -177,8 +178,96 @@ has_gpus_taken()
 	done
 	FAKE_LIST=GPU-7777 fails in_cluster srun -n1 --ddp-launch \
 		--ddp-bind=single-numa-node touch ran
-	says "refused by --ddp-bind=single-numa-node: got GPU ?"
+	says "GPU GPU-7777 is not in this node's topology: " \
+		"refused by --ddp-bind=single-numa-node: the place of its GPU is not known"
 	[[ ! -e ran ]]
+}
+
+@test "values that say that there is no GPU" {
+	lists_by_plugin
+	for list in '' -1 NoDevFiles void none; do
+		FAKE_LIST=$list placed -n2
+		same "unset 0 unset 1" "$(awk '{ printf "%s%s %s", s, $(NF - 1), $NF; s = " " }' \
+			<<<"$output")"
+		same "" "$stderr"
+	done
+}
+
+# Two orders of the GPUs on one node would give one GPU to two ranks.
+@test "stateless: a rank that is late: all of the node get a place or none" {
+	lists_by_plugin
+	export FAKE_RANK=1 FAKE_LATE=17
+	placed -n3 --gpus-per-node=4 --ddp-launch=stateless
+	same 1 "$(cut -d ' ' -f 2 <<<"$output" | sort -u | wc -l)"
+	same "0 1 2" "$(awk '{ printf "%s%s", s, $3; s = " " }' <<<"$output")"
+	same "" "$stderr"
+	# Nobody answers any more: the agent of this step is stopped.
+	FAKE_LATE=5
+	LIMIT=120 launch -N1 -n2 --gpus-per-node=4 --ddp-launch=stateless \
+		sh -c "$SEE" &
+	job=$!
+	wait_until 10 stop_agent
+	wait "$job"
+}
+
+# stop_agent: SIGSTOP to this cluster's agent, then what ends its wait.
+stop_agent()
+{
+	local pid
+	for pid in $(pgrep -x ddp-agent); do
+		[[ $(readlink "/proc/$pid/exe") == "$CLUSTER_DIR/bin/ddp-agent" ]] ||
+			continue
+		kill -KILL "$pid" && return 0
+	done
+	return 1
+}
+
+@test "the user's CUDA_DEVICE_ORDER is replaced, and that is said" {
+	export CUDA_DEVICE_ORDER=FASTEST_FIRST WHAT=CUDA_DEVICE_ORDER
+	placed -n2 --gpus-per-node=4
+	is "0 1,0,3,2 0 0 PCI_BUS_ID" "1 1,0,3,2 1 1 PCI_BUS_ID"
+	says_times 1 "CUDA_DEVICE_ORDER=FASTEST_FIRST: replaced by PCI_BUS_ID"
+}
+
+@test "a launch inside a launch: the outer rank's device is not the inner one's" {
+	export WHAT=JAX_LOCAL_DEVICE_IDS SEE
+	launch --ddp-launch -N1 -n2 --gpus-per-node=4 sh -c '
+		[ "$SLURM_PROCID" = 1 ] || exit 0
+		exec srun --overlap --ddp-launch -N1 -n2 --gpus-per-node=4 sh -c "$SEE"'
+	output=$(sort -n <<<"$output")
+	is "0 1,0,3,2 0 0 0,2" "1 1,0,3,2 1 1 1,3"
+}
+
+@test "heterogeneous steps: the program's own words are not srun's" {
+	launch --ddp-launch -N1 -n2 --gpus-per-node=4 sh -c "$SEE" x --cpu-bind=cores : \
+		-N1 -n1 true
+	output=$(sort -n <<<"$output")
+	is "0 1,0,3,2 0 0" "1 1,0,3,2 1 1"
+	says_not "--cpu-bind was given"
+}
+
+# An agent outside the step's cgroups, in a user's hands, would be a way out of
+# them: nobody but root may look into it.
+@test "ddp-agent and ddp-place are root's to look into" {
+	same "711 711" "$(stat -c %a "$CLUSTER_DIR"/bin/ddp-{agent,place} |
+		paste -sd ' ')"
+	rm -f "$CLUSTER_TMP/seen"
+	as_nobody srun --ddp-launch -N1 -n2 --gpus-per-node=4 sleep 3 3>&- &
+	job=$!
+	wait_until 10 agent_of_nobody
+	same "Operation not permitted" "$(as_nobody sh -c "
+		cat /proc/$AGENT/environ" 2>&1 | sed 's/Permission denied/Operation not permitted/; s/.*: //')"
+	same root "$(stat -c %U "/proc/$AGENT/environ")"
+	wait "$job"
+}
+
+agent_of_nobody()
+{
+	for AGENT in $(pgrep -x -u nobody ddp-agent); do
+		[[ $(readlink "/proc/$AGENT/exe") == "$CLUSTER_DIR/bin/ddp-agent" ]] &&
+			return 0
+	done
+	return 1
 }
 
 # lists_by_plugin: from now on FAKE_LIST is the tasks' CUDA_VISIBLE_DEVICES, and

@@ -64,6 +64,21 @@ setup()
 	is "0 0,1 unset 0-1" "1 0,1 unset 0-1"
 }
 
+@test "affinity: OMP_NUM_THREADS where ranks share their CPUs" {
+	export WHAT=OMP_NUM_THREADS
+	placed -n2 --gpus-per-node=4 --cpu-bind=none
+	same "1" "$(cut -d ' ' -f 5 <<<"$output" | sort -u)"
+}
+
+@test "affinity: --mem-bind holds" {
+	launch --ddp-launch -N1 -n2 --gpus-per-node=4 --mem-bind=map_mem:0 sh -c \
+		'sed -n "1s/^[^ ]* \([^ ]*\).*/\1/p" /proc/self/numa_maps'
+	same "bind:0" "$(sort -u <<<"$output")"
+	launch --ddp-launch -N1 -n2 --gpus-per-node=4 --mem-bind=map_mem:0 \
+		--ddp-bind=verify true
+	same "" "$stderr"
+}
+
 @test "affinity: a policy judges what --cpu-bind and --gpu-bind made" {
 	placed -n2 --gpus-per-node=4 --cpu-bind=map_cpu:1,0 --gpu-bind=map_gpu:0,1 \
 		--ddp-bind=single-numa-node

@@ -2,10 +2,12 @@
 /*
  * A SPANK plugin for the tests: FAKE_LIST of the task's environment becomes
  * its list of visible GPUs, in CUDA_VISIBLE_DEVICES or in the variables that
- * FAKE_VARS names. Sites do so for MIG devices.
+ * FAKE_VARS names. Sites do so for MIG devices. FAKE_LATE seconds pass first
+ * in the rank FAKE_RANK, as where a container is imported.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <slurm/spank.h>
 
@@ -15,8 +17,15 @@ int slurm_spank_task_init(spank_t sp, int argc, char **argv)
 {
 	char list[8192], vars[1024] = "CUDA_VISIBLE_DEVICES", *save = NULL;
 
+	char late[16], rank[16], mine[16];
+
 	(void)argc;
 	(void)argv;
+	if (spank_getenv(sp, "FAKE_LATE", late, sizeof(late)) == ESPANK_SUCCESS &&
+	    spank_getenv(sp, "FAKE_RANK", rank, sizeof(rank)) == ESPANK_SUCCESS &&
+	    spank_getenv(sp, "SLURM_PROCID", mine, sizeof(mine)) ==
+	    ESPANK_SUCCESS && !strcmp(rank, mine))
+		sleep((unsigned)atoi(late));
 	if (spank_getenv(sp, "FAKE_LIST", list, sizeof(list)) != ESPANK_SUCCESS)
 		return 0;
 	(void)spank_getenv(sp, "FAKE_VARS", vars, sizeof(vars));

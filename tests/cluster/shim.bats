@@ -83,7 +83,7 @@ compare_env()
 }
 
 # alike LAYOUT ARGS...: srun ARGS under the shim gives LAYOUT, the world that
-# Slurm's own words say, and what the plugin gives.
+# Slurm's own words say, and what the plugin gives. (ddp-launch binds nothing.)
 alike()
 {
 	local layout=$1 shim=$DIR/shim plugin=$DIR/plugin
@@ -95,8 +95,8 @@ alike()
 	same "" "$output$stderr" || return 1
 	world "$shim" --layout "$layout" || return 1
 	plugin_on
-	"${BY:-launch}" "$@" --ddp-launch sh -c "$RANK_DUMP" "$plugin" ||
-		return 1
+	"${BY:-launch}" "$@" --ddp-launch --ddp-bind=none \
+		sh -c "$RANK_DUMP" "$plugin" || return 1
 	plugin_off
 	compare_env "$shim" "$plugin"
 }
@@ -152,7 +152,7 @@ alike()
 		launch -N2 -n3 ddp-launch sh -c "$RANK_DUMP" "$DIR/shim"
 		same "" "$output$stderr"
 		plugin_on
-		launch -N2 -n3 --ddp-launch sh -c "$RANK_DUMP" "$DIR/plugin"
+		launch -N2 -n3 --ddp-launch --ddp-bind=none sh -c "$RANK_DUMP" "$DIR/plugin"
 		plugin_off
 		compare_env "$DIR/shim" "$DIR/plugin"
 	done
@@ -165,7 +165,7 @@ alike()
 	layout=(-N2 -n4 -m cyclic --ntasks-per-node=2)
 	launch "${layout[@]}" ddp-launch sh -c "$RANK_DUMP" "$DIR/shim"
 	plugin_on
-	launch "${layout[@]}" --ddp-launch sh -c "$RANK_DUMP" "$DIR/plugin"
+	launch "${layout[@]}" --ddp-launch --ddp-bind=none sh -c "$RANK_DUMP" "$DIR/plugin"
 	compare_env "$DIR/shim" "$DIR/plugin"
 	run -0 "$PYTHON" -c '
 import json, sys
@@ -277,7 +277,7 @@ rpcs()
 	DIR=$(new_dir)
 	plugin_on
 	run -0 --separate-stderr in_cluster env "PATH=$PWD/bin" srun \
-		-n3 -m arbitrary --ddp-launch sh -c "$RANK_DUMP" "$DIR"
+		-n3 -m arbitrary --ddp-launch --ddp-bind=none sh -c "$RANK_DUMP" "$DIR"
 	world "$DIR" --layout 0,2/1
 	rm -r bin
 }
