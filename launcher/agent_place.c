@@ -54,8 +54,10 @@ static void end_child(struct agent *a)
 		close(p->result);
 	p->go = p->result = -1;
 	if (p->child > 0) {
+		/* Reaped by the kernel, should it take its time: it is the
+		 * only child there ever is. */
+		(void)signal(SIGCHLD, SIG_IGN);
 		(void)kill(p->child, SIGKILL);
-		/* A zombie at worst, should it hang in the kernel. */
 		(void)waitpid(p->child, NULL, WNOHANG);
 	}
 	p->child = 0;
@@ -131,7 +133,9 @@ static const char *why_no_result(const struct agent *a)
 {
 	int status;
 
-	/* It has closed its end; a moment later it is dead. */
+	/* It has closed its end: it is ending, with a status that this no
+	 * longer changes, or has no more to say. */
+	(void)kill(a->place.child, SIGKILL);
 	if (waitpid(a->place.child, &status, 0) == a->place.child &&
 	    WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return "ddp-place could not be started; install it beside "
@@ -144,7 +148,7 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 {
 	struct agent *a = arg;
 	struct place_result r = { 0, 0 };
-	char text[DDP_ERR_TEXT];
+	char text[DDP_ERR_TEXT], shown[DDP_ERR_TEXT];
 	ssize_t n;
 
 	(void)what;
@@ -157,7 +161,9 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 		a->place.refused = r.refused;
 	} else {
 		text[n > 0 ? n : 0] = '\0';
-		answer_failed(a, n > 0 ? text : why_no_result(a));
+		answer_failed(a, n > 0 ? ddp_text_safe(text, shown,
+						       sizeof(shown)) :
+			      why_no_result(a));
 	}
 	done(a);
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -142,14 +143,17 @@ static int load(struct topo *t, const char *file, struct ddp_err *err)
 	return 0;
 }
 
-/* In a process of its own: load, and say what was wrong to fd. */
-static void rehearse(struct topo *t, const char *file, int fd)
+/* In a process of its own, which ends with its parent: load, and say what was
+ * wrong to fd. */
+static void rehearse(struct topo *t, const char *file, int fd, pid_t parent)
 {
 	const struct rlimit none = { 0, 0 };
 	struct ddp_err err = { .code = DDP_OK };
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	const char *hide = getenv("HWLOC_HIDE_ERRORS");
 
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+		_exit(BAD);
 	(void)setrlimit(RLIMIT_CORE, &none);
 	if (null >= 0 && hide && strcmp(hide, "0"))
 		(void)dup2(null, STDERR_FILENO);
@@ -171,13 +175,13 @@ static int try_file(struct topo *t, const char *file, struct ddp_err *err)
 	char text[DDP_ERR_TEXT];
 	int pipes[2], status;
 	ssize_t n;
-	pid_t pid;
+	pid_t pid, self = getpid();
 
 	if (pipe2(pipes, O_CLOEXEC))
 		return ddp_err_set(err, DDP_ESYS, "pipe: %s", strerror(errno));
 	pid = fork();
 	if (!pid)
-		rehearse(t, file, pipes[1]);
+		rehearse(t, file, pipes[1], self);
 	close(pipes[1]);
 	n = pid < 0 ? 0 : read(pipes[0], text, sizeof(text) - 1);
 	close(pipes[0]);
