@@ -246,14 +246,37 @@ static int set_error_file(spank_t sp, const struct ddp_task *t,
 	return task_set(sp, DDP_ERROR_FILE_ENV, path, false);
 }
 
+/* Is the place something that the step cannot do without? */
+static bool must_have_place(const struct ddp_ask *ask)
+{
+	return ask->req.policy == DDP_BIND_RESTRICTED ||
+		ask->req.policy == DDP_BIND_SINGLE_NUMA;
+}
+
+/* Nobody made a plan of places: said once a node. */
+static void no_place(struct start *s, const struct ddp_err *err)
+{
+	if (must_have_place(&s->ask))
+		refuse(&s->f, err);
+	if (!s->f.local)
+		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
+			"not bound to CPUs and GPUs: %s\n", s->f.name,
+			err->text);
+	s->ask.valid = 0;
+}
+
 /* CPUs, memory and GPUs, and what the environment tells of them. */
 static int take_place(spank_t sp, struct start *s, struct ddp_err *err)
 {
 	const struct ddp_place_facts facts = { s->f.name, s->f.rank,
 		s->f.node == s->t.plan.layout.first };
 
-	if (s->placed.state != DDP_PLACE_DONE)
+	if (s->placed.state != DDP_PLACE_DONE) {
+		ddp_err_set(err, DDP_ESYS, DDP_PLACE_NO_ROOM);
+		if (s->ask.valid)
+			no_place(s, err);
 		return 0;
+	}
 	s->t.r.placed = &s->placed;
 	return ddp_place_take(sp, &s->ask, &s->placed, &facts, err);
 }
@@ -346,24 +369,6 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 	}
 	free(text);
 	ddp_plan_clear(&t->plan);
-}
-
-/* Is the place something that the step cannot do without? */
-static bool must_have_place(const struct ddp_ask *ask)
-{
-	return ask->req.policy == DDP_BIND_RESTRICTED ||
-		ask->req.policy == DDP_BIND_SINGLE_NUMA;
-}
-
-/* Stateless, and nobody made a plan of places: said once a node. */
-static void no_place(const struct start *s, const struct ddp_err *err)
-{
-	if (must_have_place(&s->ask))
-		refuse(&s->f, err);
-	if (!s->f.local)
-		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
-			"not bound to CPUs and GPUs: %s\n", s->f.name,
-			err->text);
 }
 
 /* A launch of ours? Only then is there anything to wait for. */
