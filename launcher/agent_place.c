@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,37 +42,6 @@ static void __attribute__((noreturn)) become_child(const struct agent *a,
 	_exit(127);
 }
 
-static void on_reap(evutil_socket_t fd, short what, void *arg)
-{
-	struct agent *a = arg;
-	struct agent_place *p = &a->place;
-
-	(void)what;
-	(void)waitpid(p->child, NULL, WNOHANG);
-	agent_event_free(&p->event);
-	close((int)fd);
-	p->child = 0;
-}
-
-/*
- * It is waited for when it has died: should it hang in the kernel, over a
- * driver or a file system, that may be never.
- */
-static void reap_later(struct agent *a)
-{
-	struct agent_place *p = &a->place;
-	int fd = (int)syscall(SYS_pidfd_open, p->child, 0);
-
-	(void)kill(p->child, SIGKILL);
-	if (fd < 0)
-		return;
-	p->event = event_new(a->base, fd, EV_READ, on_reap, a);
-	if (!p->event || event_add(p->event, NULL)) {
-		agent_event_free(&p->event);
-		close(fd);
-	}
-}
-
 static void end_child(struct agent *a)
 {
 	struct agent_place *p = &a->place;
@@ -85,18 +53,19 @@ static void end_child(struct agent *a)
 	if (p->result >= 0)
 		close(p->result);
 	p->go = p->result = -1;
-	if (p->child > 0 && waitpid(p->child, NULL, WNOHANG) != p->child)
-		reap_later(a);
-	else
-		p->child = 0;
+	if (p->child > 0) {
+		/* Reaped by the kernel, should it take its time: it is the
+		 * only child there ever is. */
+		(void)signal(SIGCHLD, SIG_IGN);
+		(void)kill(p->child, SIGKILL);
+		(void)waitpid(p->child, NULL, WNOHANG);
+	}
+	p->child = 0;
 }
 
 void agent_place_free(struct agent *a)
 {
-	if (a->place.go >= 0)
-		end_child(a);
-	agent_event_free(&a->place.event);
-	agent_event_free(&a->place.timer);
+	end_child(a);
 }
 
 /* There is no plan: said by the first task, or refused where a policy had to
@@ -159,7 +128,9 @@ static const char *why_no_result(struct agent *a)
 {
 	int status;
 
-	/* It has closed its end; a moment later it is dead. */
+	/* It has closed its end: it is ending, with a status that this no
+	 * longer changes, or has no more to say. */
+	(void)kill(a->place.child, SIGKILL);
 	if (waitpid(a->place.child, &status, 0) != a->place.child)
 		status = 0;
 	a->place.child = 0;
@@ -192,7 +163,7 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 {
 	struct agent *a = arg;
 	struct place_result r = { 0, 0 };
-	char text[DDP_ERR_TEXT];
+	char text[DDP_ERR_TEXT], shown[DDP_ERR_TEXT];
 	ssize_t n;
 
 	(void)what;
@@ -203,7 +174,8 @@ static void on_result(evutil_socket_t fd, short what, void *arg)
 		memcpy(&r, text, sizeof(r));
 	text[n > 0 ? n : 0] = '\0';
 	if (r.magic != PLACE_MAGIC) {
-		failed(a, n > 0 ? text : why_no_result(a));
+		failed(a, n > 0 ? ddp_text_safe(text, shown, sizeof(shown)) :
+		       why_no_result(a));
 		return;
 	}
 	a->place.refused = r.refused;

@@ -19,7 +19,8 @@
 	"hwloc_levelzero.so,hwloc_pci.so,hwloc_xml_libxml.so"
 
 /* Texts of several sentences: one line each, in the order of their coming. */
-static void add_line(char *to, const char *fmt, va_list ap)
+static void __attribute__((format(printf, 2, 0)))
+add_line(char *to, const char *fmt, va_list ap)
 {
 	size_t pos = strlen(to);
 

@@ -171,18 +171,21 @@ static int load(struct topo *t, const char *file, bool devices,
 	return 0;
 }
 
-/* In a process of its own: load, and say what was wrong to fd. */
-static void rehearse(struct topo *t, const char *file, bool devices, int fd)
+/* In a process of its own, which ends with its parent: load, and say what was
+ * wrong to fd. */
+static void rehearse(struct topo *t, const char *file, bool devices, int fd,
+		     pid_t parent)
 {
 	const struct rlimit none = { 0, 0 };
 	struct ddp_err err = { .code = DDP_OK };
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	const char *hide = getenv("HWLOC_HIDE_ERRORS");
 
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+		_exit(BAD);
 	(void)setrlimit(RLIMIT_CORE, &none);
 	if (null >= 0 && hide && strcmp(hide, "0"))
 		(void)dup2(null, STDERR_FILENO);
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)signal(SIGALRM, SIG_DFL);
 	alarm(REHEARSAL_S);
 	if (!load(t, file, devices, &err))
@@ -202,13 +205,13 @@ static int try_file(struct topo *t, const char *file, bool devices,
 	char text[DDP_ERR_TEXT];
 	int pipes[2], status;
 	ssize_t n;
-	pid_t pid;
+	pid_t pid, self = getpid();
 
 	if (pipe2(pipes, O_CLOEXEC))
 		return ddp_err_set(err, DDP_ESYS, "pipe: %s", strerror(errno));
 	pid = fork();
 	if (!pid)
-		rehearse(t, file, devices, pipes[1]);
+		rehearse(t, file, devices, pipes[1], self);
 	close(pipes[1]);
 	n = pid < 0 ? 0 : read(pipes[0], text, sizeof(text) - 1);
 	close(pipes[0]);

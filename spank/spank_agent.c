@@ -331,7 +331,7 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 {
 	struct ddp_gate_msg m = { .kind = DDP_GATE_HERE,
 				  .pid = (uint32_t)getpid() };
-	int local = 0;
+	int local = 0, lost;
 
 	if (spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS ||
 	    env_number(sp, "SLURM_PROCID", &m.rank) ||
@@ -339,18 +339,18 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	m.local = (uint32_t)local;
-	/* One that does not fit is noticed where it is read. */
-	if (ask->valid) {
-		(void)ddp_gate_put_ask(&gate, m.local, ask);
+	lost = ask->valid && ddp_gate_put_ask(&gate, m.local, ask);
+	if (ask->valid && !lost)
 		m.status = DDP_GATE_ASKS |
 			(ask->list_set || ask->step_gpus ? DDP_GATE_GPUS : 0);
-	}
 	/* Full, if the agent is slow; should nobody read it, the wait says
 	 * so. */
 	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&
 	     errno == EAGAIN; i++)
 		(void)poll(NULL, 0, 20);
-	return 0;
+	/* Without a controller there is nothing else to wait for. */
+	return lost && !told_by_agent && gate.file >= 0 ?
+		ddp_err_set(err, DDP_ESYS, DDP_PLACE_NO_ROOM) : 0;
 }
 
 /*

@@ -178,6 +178,10 @@ int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
 
 /* spank_place.c: CPUs, memory and GPUs of a task */
 
+/* Why the agent knows nothing of a task's wishes. */
+#define DDP_PLACE_NO_ROOM "no room to ask ddp-agent: too many tasks on a " \
+	"node, or too low a limit on the size of files (ulimit -f)"
+
 /* srun: what is wanted, into the environment of the launch. After
  * ddp_cmdline_read(). 0, or -1 with *err. */
 int ddp_place_announce(const struct ddp_spank *state, struct ddp_err *err);

@@ -246,14 +246,37 @@ static int set_error_file(spank_t sp, const struct ddp_task *t,
 	return task_set(sp, DDP_ERROR_FILE_ENV, path, false);
 }
 
+/* Nobody made a plan of places: said once a node, and refused where a policy
+ * had to be judged. */
+static void no_place(struct start *s, const char *why)
+{
+	struct ddp_err err;
+
+	if (ddp_place_is_strict(&s->ask.req)) {
+		ddp_err_set(&err, DDP_ESYS, "the policy %s cannot be judged: "
+			    "%s", ddp_bind_policy_name(s->ask.req.policy),
+			    why);
+		refuse(&s->f, &err);
+	}
+	if (!s->f.local)
+		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
+			"not bound to CPUs and GPUs: %s\n", s->f.name, why);
+	s->ask.valid = 0;
+}
+
 /* CPUs, memory and GPUs, and what the environment tells of them. */
 static int take_place(spank_t sp, struct start *s, struct ddp_err *err)
 {
 	const struct ddp_place_facts facts = { s->f.name, s->f.rank,
 		s->f.local, s->f.node == s->t.plan.layout.first };
 
-	if (s->placed.state != DDP_PLACE_DONE)
+	if (s->placed.state != DDP_PLACE_DONE) {
+		if (s->ask.valid)
+			no_place(s, s->answer.state == DDP_GATE_STATELESS ?
+				 "the step went on without its controller "
+				 "before they were found" : DDP_PLACE_NO_ROOM);
 		return 0;
+	}
 	s->t.r.placed = &s->placed;
 	return ddp_place_take(sp, &s->ask, &s->placed, &facts, err);
 }
@@ -348,31 +371,6 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 	ddp_plan_clear(&t->plan);
 }
 
-/* Nobody made a plan of places: said once a node, and refused where a policy
- * had to be judged. */
-static void no_place(const struct start *s, const struct ddp_err *why)
-{
-	struct ddp_err err;
-
-	if (ddp_place_is_strict(&s->ask.req)) {
-		ddp_err_set(&err, why->code, "the policy %s cannot be judged: "
-			    "%s", ddp_bind_policy_name(s->ask.req.policy),
-			    why->text);
-		refuse(&s->f, &err);
-	}
-	if (!s->f.local)
-		dprintf(STDERR_FILENO, DDP_MSG "warning: node %s: ranks are "
-			"not bound to CPUs and GPUs: %s\n", s->f.name,
-			why->text);
-}
-
-static const struct ddp_err *no_answer(struct ddp_err *err)
-{
-	ddp_err_set(err, DDP_ESYS, "ddp-agent did not find them a place in "
-		    "time");
-	return err;
-}
-
 /* A launch of ours? Only then is there anything to wait for. */
 static bool has_plan(spank_t sp)
 {
@@ -400,11 +398,8 @@ static void wait_for_start(spank_t sp, const struct ddp_spank *state,
 	if (rc)
 		refuse(&s->f, &err);
 	rc = ddp_agent_wait(sp, &s->ask, &s->answer, &s->placed, &err);
-	if (!rc && s->ask.valid && s->answer.state != DDP_GATE_REFUSED &&
-	    s->placed.state != DDP_PLACE_DONE)
-		no_place(s, no_answer(&err));
 	if (rc && !control) {
-		no_place(s, &err);
+		no_place(s, err.text);
 		return;
 	}
 	if (!rc && s->answer.state == DDP_GATE_REFUSED) {

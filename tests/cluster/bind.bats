@@ -357,6 +357,22 @@ lists_by_plugin()
 	says_times 1 "ddp: warning: node ${NODE[0]}: ranks are not bound to CPUs and GPUs: ddp-place could not be started"
 }
 
+# No room for the question in the gate's file.
+@test "a low limit on file sizes: said once, and refused where it matters" {
+	local mode
+	lists_by_plugin
+	export FAKE_FSIZE=100000
+	for mode in full stateless; do
+		placed -n2 --gpus-per-node=2 "--ddp-launch=$mode"
+		is "0 0,1 unset 0-1" "1 0,1 unset 0-1"
+		says_times 1 "ranks are not bound to CPUs and GPUs: no room to ask ddp-agent"
+		fails in_cluster srun "--ddp-launch=$mode" -N1 -n2 \
+			--ddp-bind=restricted touch ran
+		says "no room to ask ddp-agent"
+		[[ ! -e ran ]]
+	done
+}
+
 @test "verify: mask and memory policy are looked at after the exec" {
 	placed -n2 --gpus-per-node=4 --ddp-bind=best-effort,verify
 	is "0 1,0,3,2 0 0" "1 1,0,3,2 1 1"

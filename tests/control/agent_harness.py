@@ -222,7 +222,7 @@ class Step:
     jobs = os.getpid() % 100000 * 100
 
     def __init__(self, control, command="nap 60", tasks=2, node="n1",
-                 job=None, flags="", first=0, index=0):
+                 job=None, flags="", first=0, index=0, **more):
         if job is None:
             Step.jobs += 1
             job = Step.jobs
@@ -235,7 +235,8 @@ class Step:
             [HELPER, f"agent={AGENT}", f"job={job}", "step=3",
              f"node={node}", f"control={control}", f"tasks={tasks}",
              f"first={first}", f"index={index}", f"uid={UID}",
-             f"flags={flags}", command], stdin=subprocess.PIPE,
+             f"flags={flags}", *(f"{k}={v}" for k, v in more.items()),
+             command], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, start_new_session=True, cwd=self.dir,
             env={**os.environ, "PATH": f"{self.dir}:/usr/bin:/bin"})
         self.started = time.monotonic()

@@ -5,8 +5,10 @@
  * ends when its stdin does and all tasks are gone.
  *
  *	gate_helper agent=PATH job=7 step=0 node=n1 control=TEXT tasks=2
- *		[first=0] [index=0] [uid=0] [flag=NAME]… COMMAND
+ *		[first=0] [index=0] [uid=0] [flag=NAME]…
+ *		[place=POLICY] [helpers=DIR] [topology=FILE] COMMAND
  *
+ * With place= every task asks for a place, by that policy.
  * Every task runs COMMAND in a shell once the gate is open.
  */
 #define _GNU_SOURCE
@@ -14,6 +16,7 @@
 
 #include "core/ddp_gate.h"
 #include "core/ddp_io.h"
+#include "core/ddp_seat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +38,7 @@ static uint32_t first, node;
 static uid_t uid;
 static struct ddp_gate gate;
 static pid_t pids[256], group;
+static struct ddp_ask ask;
 
 static bool flag(const char *name)
 {
@@ -74,6 +78,12 @@ static void option(char *text)
 		uid = (uid_t)atoi(v);
 	else if (!strcmp(text, "flags"))
 		flags = v;
+	else if (!strcmp(text, "helpers"))
+		(void)snprintf(conf.helpers, sizeof(conf.helpers), "%s", v);
+	else if (!strcmp(text, "topology"))
+		(void)snprintf(conf.topology, sizeof(conf.topology), "%s", v);
+	else if (!strcmp(text, "place"))
+		conf.place = !ddp_bind_policy_parse(v, &ask.req.policy);
 	else
 		die(text);
 }
@@ -157,6 +167,36 @@ static void run_epilog(void)
 	_exit(127);
 }
 
+/* Returns whether the agent can read it. */
+static bool ask_place(uint32_t local)
+{
+	struct ddp_err err;
+
+	if (!conf.place || (flag("oneasks") && local))
+		return false;
+	ask.rank = first + local;
+	if (ddp_seat_look(&ask, "", &err))
+		die(err.text);
+	ask.valid = 1;
+	return !ddp_gate_put_ask(&gate, local, &ask);
+}
+
+/* "place RANK STATE [WARNING or why]", in one line. */
+static void tell_place(uint32_t local)
+{
+	static struct ddp_placed p;
+	char *text;
+
+	if (!conf.place)
+		return;
+	if (ddp_gate_get_placed(&gate, local, &p))
+		memset(&p, 0, sizeof(p));
+	text = p.state == DDP_PLACE_REFUSED ? p.why : p.warning;
+	for (char *at = text; (at = strchr(at, '\n'));)
+		*at = '/';
+	dprintf(1, "place %u %u %s\n", first + local, p.state, text);
+}
+
 static void run_task(uint32_t local, int go)
 {
 	struct ddp_gate_msg m = { DDP_GATE_HERE, local, first + local, node,
@@ -171,8 +211,10 @@ static void run_task(uint32_t local, int go)
 	if (flag("absent") && local == 1)
 		pause();
 	prctl(PR_SET_DUMPABLE, 1);
+	m.status = ask_place(local);
 	(void)ddp_gate_send(gate.ours, &m, -1);
 	rc = ddp_gate_wait(&gate, 30000, &answer, &err);
+	tell_place(local);
 	dprintf(1, "gate %u %d %u %s %s\n", m.rank,
 		rc ? -1 : (int)answer.state, answer.port,
 		answer.dir[0] ? answer.dir : "-",

@@ -23,7 +23,9 @@ class Case(unittest.TestCase):
         self.addCleanup(self.ctl.close)
 
     def step(self, command="nap 60", **kw):
-        control = kw.pop("control", None) or self.ctl.text()
+        control = kw.pop("control", None)
+        if control is None:
+            control = self.ctl.text()
         s = h.Step(control, command, **kw)
         self.addCleanup(s.close)
         return s
@@ -788,6 +790,195 @@ class Port(Case):
         self.assertEqual(m.kind, h.PORT_STOLEN)
         m = c.next(h.EXIT)
         self.assertEqual(m.rank, 0)
+
+
+class Place(Case):
+    """The tasks ask for places; ddp-place is played, but for the first."""
+
+    def fake(self, script):
+        d = tempfile.mkdtemp(prefix="ddp-test-")
+        self.addCleanup(shutil.rmtree, d)
+        os.chmod(d, 0o755)
+        if script is not None:
+            with open(f"{d}/ddp-place", "w") as f:
+                f.write("#!/bin/sh\n" + script + "\n")
+            os.chmod(f"{d}/ddp-place", 0o755)
+        return d
+
+    def asking(self, script, place="best-effort", **kw):
+        return self.step(place=place, helpers=self.fake(script), **kw)
+
+    def connected(self, s):
+        c = self.ctl.accept()
+        c.handshake(grace=200)
+        return c
+
+    @staticmethod
+    def places(s):
+        """[rank, state, text] of every task."""
+        return sorted((int(w[1]), int(w[2]), " ".join(w[3:]))
+                      for w in s.line("place", len(s.pids)))
+
+    @staticmethod
+    def children(pid):
+        """Processes that it has started, zombies too."""
+        found = []
+        for p in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{p}/stat") as f:
+                    if f.read().rsplit(") ", 1)[1].split()[1] == str(pid):
+                        found.append(int(p))
+            except OSError:
+                pass
+        return found
+
+    def clean(self, s):
+        """No process and no pipe is left of it."""
+        self.assertTrue(until(lambda: not self.children(s.agent), 2),
+                        "a child of the agent is left")
+        if os.getuid() == 0:
+            fds = [os.readlink(f"/proc/{s.agent}/fd/{n}")
+                   for n in os.listdir(f"/proc/{s.agent}/fd")]
+            # Both ends of one are its own.
+            self.assertEqual([x for x in fds if x.startswith("pipe:") and
+                              fds.count(x) != 2], [])
+
+    def go_on(self, s, c, warning):
+        """best-effort: the step starts, with one warning."""
+        c.next(h.READY)
+        c.plan()
+        self.assertEqual({g[1] for g in s.gate(2)}, {1})
+        got = self.places(s)
+        self.assertEqual([p[:2] for p in got], [(0, 1), (1, 1)])
+        self.assertIn(warning, got[0][2])
+        if warning:
+            self.assertIn("ranks are not bound to CPUs and GPUs", got[0][2])
+        self.assertEqual(got[1][2], "")
+        self.clean(s)
+        c.abort(grace=0)
+        self.gone(s, c)
+
+    def refused(self, s, c, why):
+        """A policy that cannot be judged: no program starts."""
+        e = self.exits(c, 2)
+        self.assertTrue(all(m.flags & h.BEFORE_PLAN for m in e.values()))
+        self.assertTrue(all(why in m.text for m in e.values()), e)
+        self.assertEqual({g[1] for g in s.gate(2)}, {3})
+        for rank, state, text in self.places(s):
+            self.assertEqual(state, 2)
+            self.assertIn("the policy restricted cannot be judged", text)
+            self.assertIn(why, text)
+        self.clean(s)
+        c.abort(grace=0)
+        self.gone(s, c)
+
+    FAILS = {
+        "crash": ("kill -SEGV $$", "crashed"),
+        "killed": ("kill -KILL $$", "crashed"),
+        "ends at once": ("exit 0", "crashed"),
+        "ends with an error": ("exit 3", "crashed"),
+        "missing": (None, "ddp-place could not be started"),
+        "says why": ("printf 'no topology' >&3", "no topology"),
+        "eight bytes": ("printf abcdefgh >&3", "abcdefgh"),
+        "garbage": ("head -c 3000 /dev/urandom >&3; exec sleep 20", ""),
+        "control characters": ("printf 'a\\033[31mb\\nc' >&3", "a?[31mb?c"),
+        "closes, and stays": ("exec 3>&-; exec sleep 20", "crashed"),
+        "reads, and crashes": ("head -c 1 <&5 >/dev/null; kill -ABRT $$", "crashed"),
+    }
+
+    def test_fails(self):
+        for name, (script, warning) in self.FAILS.items():
+            with self.subTest(name):
+                s = self.asking(script)
+                self.go_on(s, self.connected(s), warning)
+                s.close()
+
+    def test_fails_strict(self):
+        for name, (script, warning) in self.FAILS.items():
+            with self.subTest(name):
+                s = self.asking(script, place="restricted")
+                self.refused(s, self.connected(s), warning)
+                s.close()
+
+    def test_stateless(self):
+        """Without a controller the agent is there for the places alone."""
+        for script in ("exit 1", None):
+            s = self.asking(script, control="", command="nap 0.1")
+            self.assertEqual({g[1] for g in s.gate(2)}, {2})
+            self.assertIn("not bound", self.places(s)[0][2])
+            self.assertTrue(s.agent_gone(2), "the agent is still there")
+            s.close()
+        s = self.asking("exit 1", place="single-numa-node", control="")
+        self.assertEqual({g[1] for g in s.gate(2)}, {3})
+        self.assertEqual({p[1] for p in self.places(s)}, {2})
+        self.assertTrue(s.agent_gone(2), "the agent is still there")
+
+    def test_hangs(self):
+        """Ten seconds, and no longer."""
+        s = self.asking("exec sleep 60")
+        c = self.connected(s)
+        t = time.monotonic()
+        m = c.next(h.READY, limit=15)
+        took = time.monotonic() - t
+        self.assertGreater(took, 8)
+        self.assertLess(took, 12)
+        self.assertGreater(c.pings, 5)
+        c.plan()
+        self.assertIn("could not be read within 10 s", self.places(s)[0][2])
+        self.clean(s)
+        self.assertEqual(m.node, 0)
+
+    def test_agent_killed(self):
+        """ddp-place goes too, and its own children."""
+        s = self.asking("exec sleep 60")
+        self.connected(s)
+        kids = until(lambda: self.children(s.agent))
+        os.kill(s.agent, signal.SIGKILL)
+        self.assertTrue(until(lambda: not any(map(alive, kids)), 2))
+        self.assertEqual({g[1] for g in s.gate(2)}, {-1})
+
+    def test_places_killed_by_hand(self):
+        s = self.asking("exec sleep 60", place="restricted")
+        c = self.connected(s)
+        kids = until(lambda: self.children(s.agent))
+        for pid in kids:
+            os.kill(pid, signal.SIGKILL)
+        self.refused(s, c, "crashed")
+
+    def test_real(self):
+        """This machine, also where topology= would be read for ever."""
+        helpers = os.path.dirname(os.path.abspath(h.AGENT))
+        s = self.step(place="best-effort", helpers=helpers)
+        c = self.connected(s)
+        c.next(h.READY)
+        c.plan()
+        self.assertEqual([p[1] for p in self.places(s)], [1, 1])
+        self.clean(s)
+        c.abort(grace=0)
+        s.close()
+        fifo = self.fake(None) + "/fifo"
+        os.mkfifo(fifo, 0o644)
+        s = self.step(place="best-effort", helpers=helpers, topology=fifo)
+        self.connected(s)
+        self.assertIn("is no regular file; this machine is looked at instead",
+                      self.places_after(s))
+
+    def places_after(self, s):
+        c = self.ctl.open[-1]
+        c.next(h.READY)
+        c.plan()
+        return self.places(s)[0][2]
+
+    def test_not_all_ask(self):
+        """What one asks is not what all ask: said, not guessed."""
+        helpers = os.path.dirname(os.path.abspath(h.AGENT))
+        s = self.step(place="best-effort", helpers=helpers, flags="oneasks")
+        c = self.connected(s)
+        c.next(h.READY)
+        c.plan()
+        got = self.places(s)
+        self.assertEqual([p[1] for p in got], [1, 1])
+        self.assertIn("not bound", got[0][2])
 
 
 class Reuse(Case):

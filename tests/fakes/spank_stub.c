@@ -150,7 +150,8 @@ spank_err_t spank_unsetenv(spank_t sp, const char *var)
 	return ESPANK_SUCCESS;
 }
 
-static void record(const char *fmt, va_list ap)
+static void __attribute__((format(printf, 1, 0)))
+record(const char *fmt, va_list ap)
 {
 	size_t n = strlen(stub.log);
 

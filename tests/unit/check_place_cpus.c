@@ -172,7 +172,7 @@ START_TEST(policies)
 	node_list("GPU-7777");
 	policy(DDP_BIND_SINGLE_NUMA);
 	ck_assert_uint_eq(node_make(), 1);
-	says(node.out[0].why, "got GPU ?");
+	says(node.out[0].why, "the place of its GPU is not known");
 	node_again(2, "0-7");
 	node_list("0,1,2,3");
 	policy(DDP_BIND_NONE);
