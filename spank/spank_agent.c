@@ -348,8 +348,10 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 	for (int i = 0; i < 500 && ddp_gate_send(gate.ours, &m, -1) &&
 	     errno == EAGAIN; i++)
 		(void)poll(NULL, 0, 20);
-	/* Without a controller there is nothing else to wait for. */
-	return lost && !told_by_agent && gate.file >= 0 ?
+	/* Without a controller there is nothing else to wait for; and nobody
+	 * else knows of a policy that is to be judged. */
+	return lost && gate.file >= 0 &&
+		(!told_by_agent || ddp_place_is_strict(&ask->req)) ?
 		ddp_err_set(err, DDP_ESYS, DDP_PLACE_NO_ROOM) : 0;
 }
 

@@ -211,7 +211,7 @@ static void run_task(uint32_t local, int go)
 	if (flag("absent") && local == 1)
 		pause();
 	prctl(PR_SET_DUMPABLE, 1);
-	m.status = ask_place(local);
+	m.status = ask_place(local) ? DDP_GATE_ASKS : 0;
 	(void)ddp_gate_send(gate.ours, &m, -1);
 	rc = ddp_gate_wait(&gate, 30000, &answer, &err);
 	tell_place(local);
