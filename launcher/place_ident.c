@@ -95,6 +95,19 @@ static int kfd_number(const char *text, const char *name, uint32_t *out)
 		ddp_text_u32(value, 0, UINT32_MAX, out) : -1;
 }
 
+/* As ROCm writes it: "GPU-" and 16 digits; a GPU without one has 0. */
+static void kfd_uuid(const char *text, char *uuid, size_t size)
+{
+	char value[32], *end;
+	unsigned long long id;
+
+	if (!line_value(text, "unique_id", value, sizeof(value)))
+		return;
+	id = strtoull(value, &end, 10);
+	if (id && !*end)
+		(void)snprintf(uuid, size, "GPU-%016llx", id);
+}
+
 /* GPUs that the kernel's compute driver lists as its node i. */
 static void take_kfd_node(struct place *p, unsigned node)
 {
@@ -112,8 +125,10 @@ static void take_kfd_node(struct place *p, unsigned node)
 		       where >> 8 & 0xff, where >> 3 & 0x1f, where & 7);
 	for (unsigned i = 0; i < p->topo->ngpus; i++)
 		if (vendor_of(&p->topo->gpu[i]) == AMD &&
-		    !strcmp(p->topo->gpu[i].bus, bus))
+		    !strcmp(p->topo->gpu[i].bus, bus)) {
 			p->id[i].order = node;
+			kfd_uuid(text, p->id[i].uuid, sizeof(p->id[i].uuid));
+		}
 }
 
 static void ask_kfd(struct place *p)

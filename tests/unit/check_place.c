@@ -382,6 +382,12 @@ START_TEST(amd)
 		node.ask[i].render_open = 1U << i;
 	}
 	ANSWERS("0|-|4-7", "0|-|0-3");
+	/* By ROCm's names, which the kernel has as numbers. */
+	node_again(2, "0-7");
+	node_list("GPU-0000000000abc040,GPU-0000000000abc010");
+	ANSWERS("0|GPU-0000000000abc040,GPU-0000000000abc010|0-3",
+		"1|GPU-0000000000abc040,GPU-0000000000abc010|4-7");
+	says(node.out[0].warning, "");
 	/* Without the compute driver's files, by bus id. */
 	node_fresh();
 	node_load(node_xml("amd"), 2, "0-7");

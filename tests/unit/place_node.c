@@ -193,7 +193,8 @@ void node_kfd(unsigned number, unsigned simds, unsigned bus)
 		       "%u/properties", number);
 	(void)snprintf(text, sizeof(text), "cpu_cores_count %u\n"
 		       "simd_count %u\nvendor_id 4098\nlocation_id %u\n"
-		       "domain 0\n", simds ? 0 : 8, simds, bus << 8);
+		       "domain 0\nunique_id %u\n", simds ? 0 : 8, simds,
+		       bus << 8, simds ? 0xabc000 + bus : 0);
 	node_write(path, text);
 }
 
