@@ -22,6 +22,9 @@
 /* More processes than this are seen in later rounds. */
 #define PROCS_MAX 65536
 #define DEPTH_MAX 64
+/* On a busy node an end is noticed later than slurmstepd has begun what
+ * follows it; in ticks, hundredths of a second. */
+#define NOTICE_TICKS 20
 
 struct agent_pid *agent_pids_find(const struct agent_pids *p, pid_t pid)
 {
@@ -134,7 +137,7 @@ static int visit(pid_t pid, void *arg)
 	p->start = st.start;
 	p->rank = is_task(a, pid, st.start);
 	p->spared = !p->rank && st.ppid == a->conf.stepd && a->first_end &&
-		    st.start >= a->first_end;
+		    st.start + NOTICE_TICKS >= a->first_end;
 	p->ours = p->rank || is_in(&a->groups, st.pgrp, st.start) ||
 		  is_in(&a->sessions, st.session, st.start) ||
 		  was_ours(&a->abort.seen, pid, st.start) ||
