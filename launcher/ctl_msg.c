@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 /* Lines that agents may have printed, all together. */
 #define WARNINGS_MAX 16
@@ -48,7 +49,12 @@ static void ended_early(struct ctl_peer *p, const struct ddp_msg *m,
 		 p->ctl->nodes[node].name, m->u.exit.rank, how,
 		 why[0] ? ": " : "", why);
 	c->kind = DDP_CAUSE_LAUNCH;
-	c->flags |= DDP_EXIT_BEFORE_PLAN;
+	/* One that has said why itself was not ended by Slurm: that the step
+	 * is over by the time Slurm is asked says nothing then. */
+	if (why[0] && WIFEXITED(c->status))
+		c->flags &= (uint8_t)~DDP_EXIT_BEFORE_PLAN;
+	else
+		c->flags |= DDP_EXIT_BEFORE_PLAN;
 	c->node = node;
 	ctl_fail(p->ctl, c, text);
 }

@@ -326,6 +326,21 @@ class Barrier(Case):
         self.assertEqual(code, 75)
         self.assertIn("before its program was started", said[0])
 
+    def test_task_refuses_before_plan(self):
+        """It has said why: that Slurm has no such step any more, since all
+        its tasks have ended, does not make it a cancelled one."""
+        step = self.step(launcher=self.launcher("gone"))
+        a = step.agent(1)
+        a.exit(2, exited(1), BEFORE_PLAN, "refused by --ddp-bind")
+        a.exit(3, exited(1), BEFORE_PLAN)
+        a.bye()
+        time.sleep(0.1)
+        code, said, _ = step.exit(1)
+        self.assertEqual(code, 75)
+        self.assertIn("before its program was started: refused by --ddp-bind",
+                      said[0])
+        self.assertNotIn("--step-state 77.0", self.calls())
+
     def test_cancelled_before_plan(self):
         step = self.step(launcher=self.launcher("cancelled"))
         step.agent(0).ready()
