@@ -39,6 +39,10 @@ static const struct ddp_var error_file = { DDP_ERROR_FILE_ENV, "",
 	"for the message in ddp-agent's report",
 	DDP_VAR_DEFAULT | DDP_VAR_PER_RANK | DDP_VAR_ON_NODE, NULL };
 
+/* Of whichever vendor's that Slurm has set. */
+static const struct ddp_var lists = { "CUDA_VISIBLE_DEVICES", "",
+	"Slurm's GPUs, in the order of the ranks", DDP_VAR_ON_NODE, NULL };
+
 /* Known on the nodes only, and only of GPUs. */
 static const struct ddp_placed place = { .state = DDP_PLACE_DONE,
 	.ndevices = 1, .devices = "0", .pci_order = true };
@@ -67,6 +71,8 @@ void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 	say(ops, "  %-31s   %-22s %-42s %s", "VARIABLE", "RANK 0", "FROM",
 	    "USER HAD");
 	(void)ddp_env_each(plan, &r, explain_var, (void *)ops);
+	if (ops->places)
+		(void)explain_var((void *)ops, &lists);
 	if (plan->mode == DDP_MODE_FULL &&
 	    plan->frameworks & DDP_FW_TORCHLIKE)
 		(void)explain_var((void *)ops, &error_file);

@@ -39,7 +39,7 @@ static int ping(struct ctl_peer *p, const struct ddp_msg *m)
 static void ended_early(struct ctl_peer *p, const struct ddp_msg *m,
 			struct ddp_cause *c)
 {
-	char how[64], text[512], why[256];
+	char how[64], text[DDP_WIRE_TEXT], why[1024];
 	uint32_t node = p->node != CTL_NONE ? p->node : p->name;
 
 	ddp_errfile_plain(m->u.exit.text, why, sizeof(why));

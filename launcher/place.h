@@ -48,6 +48,7 @@ struct place {
 	struct topo_plan *plan;
 
 	hwloc_bitmap_t cpus;	/* of the step */
+	bool slurm_bound;	/* tasks to less than their cpuset */
 
 	bool lists;		/* the tasks have lists, and they can be read */
 	bool bare;		/* GPUs, but no lists: they go by number */

@@ -223,7 +223,9 @@ static bool is_far(const struct ddp_bind_rank *r)
 static void check_far(struct place *p)
 {
 	char cpus[128], ranks[160] = "";
+	uint64_t here = topo_numa_of(p->topo, p->cpus);
 	unsigned far = 0, with = 0;
+	bool near_ones = false;
 	size_t pos = 0;
 
 	for (unsigned i = 0; i < p->n; i++) {
@@ -232,6 +234,7 @@ static void check_far(struct place *p)
 		with += r->ngpus > 0;
 		if (!is_far(r))
 			continue;
+		near_ones |= (r->gpu_numa & here) != 0;
 		if (far++ < 8)
 			(void)ddp_text_add(ranks, sizeof(ranks), &pos, "%s%u",
 					   pos ? ", " : "", p->ask[i].rank);
@@ -240,6 +243,12 @@ static void check_far(struct place *p)
 		return;
 	if (hwloc_bitmap_list_snprintf(cpus, sizeof(cpus), p->cpus) < 0)
 		cpus[0] = '\0';
+	if (near_ones) {
+		place_warn(p, "too few of the CPUs that Slurm gave (%s) are "
+			   "next to the GPUs of rank %s%s: other ranks have "
+			   "them", cpus, ranks, far > 8 ? ", …" : "");
+		return;
+	}
 	if (far < with || !is_bound(p)) {
 		place_warn(p, "no CPU that Slurm gave (%s) is next to the GPUs "
 			   "of rank %s%s", cpus, ranks, far > 8 ? ", …" : "");
@@ -288,13 +297,16 @@ static bool has_unknown_gpu(const struct place *p, unsigned i)
 	return false;
 }
 
-/* What went wrong before stands in front: it may be the reason. */
-static void refuse(struct place *p, unsigned i)
+/* What had gone wrong before the plan (so many bytes of warnings) stands in
+ * front: it may be the reason. */
+static void refuse(struct place *p, unsigned i, size_t before)
 {
 	struct ddp_placed *out = &p->out[i];
 	char text[512];
 	size_t pos = 0, n = strcspn(p->warning, "\n");
 
+	if (n > before)
+		n = before;
 	out->state = DDP_PLACE_REFUSED;
 	if (n)
 		(void)ddp_text_add(out->why, sizeof(out->why), &pos, "%.*s; ",
@@ -307,10 +319,12 @@ static void refuse(struct place *p, unsigned i)
 			ddp_bind_policy_name(p->req->policy));
 	else
 		(void)ddp_text_add(out->why, sizeof(out->why), &pos,
-			"refused by --ddp-bind=%s: %s; ask Slurm for CPUs next "
-			"to the GPUs, or use --ddp-bind=best-effort",
+			"refused by --ddp-bind=%s: %s; ask Slurm for %s, or "
+			"use --ddp-bind=best-effort",
 			ddp_bind_policy_name(p->req->policy),
-			topo_refusal(p->plan, p->slot[i], text, sizeof(text)));
+			topo_refusal(p->plan, p->slot[i], text, sizeof(text)),
+			rank_of(p, i)->ngpus ? "CPUs next to the GPUs" :
+			"fewer CPUs a rank, or for those of one NUMA node");
 }
 
 static void hint(struct place *p)
@@ -329,13 +343,18 @@ static void hint(struct place *p)
 			   "; for cuda:LOCAL_RANK ask for --gpus-per-node "
 			   "instead of --gpus-per-task or --gpu-bind");
 	if (p->fixed_cpus && p->req->policy != DDP_BIND_NONE)
-		place_hint(p, "--cpu-bind was given and holds: ranks stay on "
-			   "the CPUs that Slurm gave them");
+		place_hint(p, p->slurm_bound ?
+			   "--cpu-bind was given and holds: ranks stay on the "
+			   "CPUs that Slurm gave them" :
+			   "--cpu-bind was given and holds, but Slurm has "
+			   "bound no rank (--cpu-bind=none, or no "
+			   "task/affinity in TaskPlugin): all run anywhere");
 }
 
 void place_answer(struct place *p)
 {
 	struct order node = { .n = 0 };
+	size_t before = strlen(p->warning);
 
 	for (unsigned i = 0; i < p->n; i++)
 		p->slot[i] = i;
@@ -352,7 +371,9 @@ void place_answer(struct place *p)
 	hint(p);
 	for (unsigned i = 0; i < p->n; i++) {
 		show(p, i);
-		if (rank_of(p, i)->refused)
-			refuse(p, i);
+		/* Where a place is not known there is nothing to judge. */
+		if (rank_of(p, i)->refused ||
+		    (ddp_place_is_strict(p->req) && has_unknown_gpu(p, i)))
+			refuse(p, i, before);
 	}
 }

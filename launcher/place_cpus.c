@@ -62,20 +62,19 @@ int place_find_cpus(struct place *p, struct ddp_err *err)
 {
 	hwloc_const_bitmap_t all =
 		hwloc_topology_get_topology_cpuset(p->topo->hw);
-	bool bound = false;
 	int rc = 0;
 
 	p->fixed_cpus = p->req->cpu_said;
 	for (unsigned i = 0; i < p->n; i++)
-		bound |= memcmp(p->ask[i].cpus, p->ask[i].widest,
+		p->slurm_bound |= memcmp(p->ask[i].cpus, p->ask[i].widest,
 				sizeof(p->ask[i].cpus)) != 0;
 	p->cpus = hwloc_bitmap_alloc();
 	for (unsigned i = 0; i < p->n && p->cpus && !rc; i++)
-		rc = add_mask(p->cpus, bound || p->fixed_cpus ?
+		rc = add_mask(p->cpus, p->slurm_bound || p->fixed_cpus ?
 			      p->ask[i].cpus : p->ask[i].widest);
 	if (!p->cpus || rc || hwloc_bitmap_and(p->cpus, p->cpus, all))
 		return ddp_err_set(err, DDP_ENOMEM, "out of memory");
-	if (!bound && !p->fixed_cpus)
+	if (!p->slurm_bound && !p->fixed_cpus)
 		keep_cores(p, p->cpus);
 	return hwloc_bitmap_iszero(p->cpus) ?
 		ddp_err_set(err, DDP_EINCONS, "none of the step's CPUs is in "

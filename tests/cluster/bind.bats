@@ -98,7 +98,7 @@ teardown()
 @test "two ranks whose GPUs are at one NUMA node share the node's CPUs out" {
 	placed -n2 --gpus-per-node=4 --gpu-bind=map_gpu:3,1
 	same "0-1" "$(cut -d ' ' -f 4 <<<"$output" | sort -n | paste -sd-)"
-	says_times 1 "ddp: warning: node ${NODE[0]}: no CPU that Slurm gave (0-1) is next to the GPUs of rank"
+	says_times 1 "ddp: warning: node ${NODE[0]}: too few of the CPUs that Slurm gave (0-1) are next to the GPUs of rank"
 }
 
 # Case 30: unset is not "no GPU": rank r takes device r of all there are. Later
