@@ -124,29 +124,36 @@ static void read_binds(const char *arg, const char *next)
 		gpu_bind = tres_said(tres);
 }
 
+/* What the environment said when srun began: it sets the same variables for
+ * its own step. */
+static bool env_cpu;
+static enum ddp_gpu_said env_gpu;
+
 /* What slurmstepd has told a task of its own binding is no user's wish for
  * the steps that this task starts. */
-static bool in_task;
-
-void ddp_cmdline_init(void)
+static bool in_task(void)
 {
 	const char *step = getenv("SLURM_STEP_ID");
 	uint32_t id;
 
-	in_task = step && !ddp_text_u32(step, 0, UINT32_MAX, &id) &&
+	return step && !ddp_text_u32(step, 0, UINT32_MAX, &id) &&
 		ddp_compat_step_is_normal(id);
 }
 
-static void read_bind_env(void)
+void ddp_cmdline_init(void)
 {
 	const char *cpu = getenv("SLURM_CPU_BIND");
 	const char *gpu = getenv("SLURM_GPU_BIND");
 	const char *tres = getenv("SLURM_TRES_BIND");
 
-	cpu_bind = cpu && !in_task && asks_binding(cpu);
-	gpu_bind = gpu ? gpu_said(gpu) : DDP_GPU_SAID_NOTHING;
+	env_cpu = cpu && !in_task() && asks_binding(cpu);
+	env_gpu = gpu ? gpu_said(gpu) : DDP_GPU_SAID_NOTHING;
 	if (tres)
-		gpu_bind = tres_said(tres);
+		env_gpu = tres_said(tres);
+	/* So sbatch hands --gpus-per-task on. */
+	if ((tres && strstr(tres, "gres/gpu:per_task")) ||
+	    (gpu && !strncmp(gpu, "per_task", 8)))
+		env_gpu = DDP_GPU_SAID_NOTHING;
 }
 
 /*
@@ -175,7 +182,8 @@ void ddp_cmdline_read(int nprog)
 	task_prolog = getenv("SLURM_TASK_PROLOG");
 	env = getenv("SLURM_KILL_BAD_EXIT");
 	keep_running = env && !strcmp(env, "0");
-	read_bind_env();
+	cpu_bind = env_cpu;
+	gpu_bind = env_gpu;
 	for (size_t p = 0; p < used; p += strlen(cmdline + p) + 1)
 		argc++;
 	for (size_t p = 0; p < used && i < argc - nprog; i++) {

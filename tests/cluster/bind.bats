@@ -215,7 +215,7 @@ stop_agent()
 {
 	local pid
 	for pid in $(pgrep -x ddp-agent); do
-		[[ $(readlink "/proc/$pid/exe") == "$CLUSTER_DIR/bin/ddp-agent" ]] ||
+		[[ $(readlink "/proc/$pid/exe") == *"$CLUSTER_DIR/bin/ddp-agent" ]] ||
 			continue
 		kill -KILL "$pid" && return 0
 	done
@@ -264,7 +264,7 @@ stop_agent()
 agent_of_nobody()
 {
 	for AGENT in $(pgrep -x -u nobody ddp-agent); do
-		[[ $(readlink "/proc/$AGENT/exe") == "$CLUSTER_DIR/bin/ddp-agent" ]] &&
+		[[ $(readlink "/proc/$AGENT/exe") == *"$CLUSTER_DIR/bin/ddp-agent" ]] &&
 			return 0
 	done
 	return 1

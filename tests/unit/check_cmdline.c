@@ -148,6 +148,7 @@ int main(void)
 	const char *words = getenv(CALLED "_WORDS");
 
 	if (getenv(CALLED)) {
+		ddp_cmdline_init();
 		ddp_cmdline_read(words ? atoi(words) : 1);
 		return 16 + 4 * ddp_cmdline_cpu_bind() +
 			(int)ddp_cmdline_gpu_bind();
