@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat.h"
+#include "compat/ddp_compat_steps.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -51,8 +52,8 @@ static int load_job(uint32_t job, job_info_msg_t **msg)
 	return ((job_by_number *)fn)(msg, job, SHOW_ALL);
 }
 
-static int load_step(uint32_t job, uint32_t step,
-		     job_step_info_response_msg_t **msg)
+int ddp_compat_steps_load(uint32_t job, uint32_t step,
+			  job_step_info_response_msg_t **msg)
 {
 	void (*fn)(void) = (void (*)(void))&slurm_get_job_steps;
 	slurm_step_id_t id = step_id(job, step);
@@ -117,7 +118,7 @@ static enum ddp_step_state ask_step(uint32_t job, uint32_t step)
 	enum ddp_step_state state = DDP_STEP_GONE;
 	job_step_info_response_msg_t *msg = NULL;
 
-	if (load_step(job, step, &msg))
+	if (ddp_compat_steps_load(job, step, &msg))
 		return errno == ESLURM_INVALID_JOB_ID ? DDP_STEP_GONE :
 			DDP_STEP_UNKNOWN;
 	for (uint32_t i = 0; i < msg->job_step_count; i++) {

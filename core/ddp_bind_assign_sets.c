@@ -61,23 +61,13 @@ static void solve(struct sets *s)
 	}
 }
 
-static uint64_t pairs(const struct ddp_bind_prob *p, unsigned gpu,
-		      uint64_t set)
-{
-	uint64_t sum = 0;
-
-	for (; set; set &= set - 1)
-		sum += p->e[gpu][__builtin_ctzll(set)];
-	return sum;
-}
-
 static uint64_t d2_of(const struct sets *s, const uint64_t *gpus)
 {
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < s->p->n; i++)
 		for (uint64_t m = gpus[i]; m; m &= m - 1)
-			sum += pairs(s->p, (unsigned)__builtin_ctzll(m),
+			sum += ddp_bind_to_set(s->p, (unsigned)__builtin_ctzll(m),
 				     m & (m - 1));
 	return sum;
 }
@@ -159,14 +149,14 @@ static bool exchange(struct sets *s, unsigned r, unsigned t, uint64_t x,
 	uint64_t *gpus = s->best.gpus, mine = gpus[r] & ~x, its = gpus[t] & ~y;
 	unsigned a = (unsigned)__builtin_ctzll(x), b = 0;
 	uint64_t now = costs(s, r)[class[a]], then = costs(s, t)[class[a]];
-	uint64_t now2 = pairs(s->p, a, mine), then2 = pairs(s->p, a, its);
+	uint64_t now2 = ddp_bind_to_set(s->p, a, mine), then2 = ddp_bind_to_set(s->p, a, its);
 
 	if (y) {
 		b = (unsigned)__builtin_ctzll(y);
 		now += costs(s, t)[class[b]];
 		then += costs(s, r)[class[b]];
-		now2 += pairs(s->p, b, its);
-		then2 += pairs(s->p, b, mine);
+		now2 += ddp_bind_to_set(s->p, b, its);
+		then2 += ddp_bind_to_set(s->p, b, mine);
 	}
 	if (then > now || then2 >= now2)
 		return false;

@@ -107,16 +107,6 @@ static void complete(struct group *w, struct pick *k)
 		k->stop = true;
 }
 
-static uint64_t to_taken(const struct ddp_bind_prob *p, unsigned gpu,
-			 uint64_t taken)
-{
-	uint64_t sum = 0;
-
-	for (; taken; taken &= taken - 1)
-		sum += p->e[gpu][__builtin_ctzll(taken)];
-	return sum;
-}
-
 /* Choose the GPUs of class k->class from number from on. */
 static void choose(struct group *w, struct pick *k, unsigned from)
 {
@@ -141,7 +131,7 @@ static void choose(struct group *w, struct pick *k, unsigned from)
 		if (p->twin[i] >= 0 && open >> p->twin[i] & 1)
 			continue;
 		p->work -= 4;
-		more = to_taken(p, i, k->taken);
+		more = ddp_bind_to_set(p, i, k->taken);
 		k->taken |= bit;
 		k->cost += more;
 		k->need--;

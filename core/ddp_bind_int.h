@@ -117,6 +117,17 @@ void ddp_bind_prob_free(struct ddp_bind_prob *p);
 /* True if a rank has one GPU, so that D2 is 0. */
 bool ddp_bind_one_each(const struct ddp_bind_prob *p);
 
+/* From a GPU to all of a set. Here, for it is in the innermost loops. */
+static inline uint64_t ddp_bind_to_set(const struct ddp_bind_prob *p,
+				       unsigned gpu, uint64_t set)
+{
+	uint64_t sum = 0;
+
+	for (; set; set &= set - 1)
+		sum += p->e[gpu][__builtin_ctzll(set)];
+	return sum;
+}
+
 /* Groups that cost the same everywhere are one type; x is one of them. */
 struct ddp_bind_type {
 	uint8_t x[DDP_BIND_GPUS];	/* GPUs of each class */

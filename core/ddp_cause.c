@@ -91,15 +91,31 @@ static bool is_one(const struct ddp_cause *c)
 	return WEXITSTATUS((int)c->status) == 1;
 }
 
+static bool has_code(const struct ddp_cause *c)
+{
+	return c->kind == DDP_CAUSE_EXIT || c->kind == DDP_CAUSE_PROGRAM;
+}
+
+/* MPI_Abort() has the other ranks killed: then the time decides. */
+static bool says_abort(const struct ddp_cause *a, const struct ddp_cause *b)
+{
+	int sig = signal_of(b);
+
+	return a->kind == DDP_CAUSE_PROGRAM && b->kind == DDP_CAUSE_SIGNAL &&
+	       (sig == SIGKILL || sig == SIGTERM) &&
+	       !(b->flags & DDP_EXIT_OOM);
+}
+
 /* Is a the cause rather than b, both within the window? */
 static bool better(const struct ddp_cause *a, const struct ddp_cause *b)
 {
+	if (says_abort(a, b) || says_abort(b, a))
+		return a->when_us < b->when_us;
 	if (weight(a) != weight(b))
 		return weight(a) > weight(b);
 	/* 1 is what an exception about a broken connection ends with, and
 	 * sockets are closed some ms before a process is seen to be gone. */
-	if (a->kind == DDP_CAUSE_EXIT && b->kind == DDP_CAUSE_EXIT &&
-	    is_one(a) != is_one(b))
+	if (has_code(a) && has_code(b) && is_one(a) != is_one(b))
 		return is_one(b);
 	if (a->when_us != b->when_us)
 		return a->when_us < b->when_us;
@@ -162,6 +178,10 @@ int ddp_cause_code(const struct ddp_cause *c)
 	switch (c->kind) {
 	case DDP_CAUSE_EXIT:
 		return WEXITSTATUS((int)c->status);
+	case DDP_CAUSE_PROGRAM:
+		/* An abort is no success, whatever code it was given. */
+		return WEXITSTATUS((int)c->status) ?
+			WEXITSTATUS((int)c->status) : 1;
 	case DDP_CAUSE_SIGNAL:
 		return 128 + signal_of(c);
 	case DDP_CAUSE_TOLD:
@@ -178,7 +198,8 @@ int ddp_cause_code(const struct ddp_cause *c)
 const char *ddp_cause_name(enum ddp_cause_kind kind)
 {
 	static const char *const names[] = { "none", "exit", "signal",
-		"unknown-end", "early-exit", "node-lost", "slurmstepd-died",
+		"unknown-end", "early-exit", "abort", "not-ready",
+		"node-lost", "slurmstepd-died",
 		"port-stolen", "launch", "srun-died", "controller-told",
 		"controller-stalled" };
 

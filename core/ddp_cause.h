@@ -39,6 +39,8 @@ enum ddp_cause_kind {
 	DDP_CAUSE_SIGNAL,
 	DDP_CAUSE_UNKNOWN,	/* a rank ended, nobody knows how */
 	DDP_CAUSE_EARLY,	/* exit code 0 while others ran on */
+	DDP_CAUSE_PROGRAM,	/* a rank says that it aborts, and its code */
+	DDP_CAUSE_NOT_READY,	/* a rank did not get ready in time */
 	DDP_CAUSE_NODE,		/* node or agent lost */
 	DDP_CAUSE_STEPD,	/* a node's slurmstepd died */
 	DDP_CAUSE_PORT,		/* a stranger listens on the master port */

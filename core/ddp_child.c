@@ -3,10 +3,13 @@
 #include "config.h"
 
 #include "core/ddp_child.h"
+#include "core/ddp_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,6 +35,43 @@ void ddp_child_signals(void)
 		(void)sigaction(sig, &dfl, NULL);
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, text, strlen(text));
+	close(fd);
+}
+
+void ddp_child_oom_normal(void)
+{
+	write_file("/proc/self/oom_score_adj", "0\n");
+}
+
+/* The kernel wrote the file: lines like "4:cpu,cpuacct:/slurm/uid_0". */
+void ddp_child_leave_cgroups(void)
+{
+	char text[4096], path[512], *line, *save = NULL;
+
+	(void)ddp_io_read_file("/proc/self/cgroup", text, sizeof(text));
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *name = strchr(line, ':'), *at;
+
+		at = name ? strchr(++name, ':') : NULL;
+		if (!at || at == name || !strstr(at, "/slurm"))
+			continue;
+		*at = '\0';
+		if (!strncmp(name, "name=", 5))
+			name += 5;
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cgroup.procs",
+			 name);
+		write_file(path, "0\n");
+	}
 }
 
 int ddp_child_detach(const int *fds, unsigned n)

@@ -16,6 +16,17 @@ int ddp_child_detach(const int *fds, unsigned n);
 /* Close this descriptor and all above it. */
 void ddp_child_close_from(int first);
 
+/*
+ * Leave Slurm's cgroups of v1, as root: Slurm stops, kills and limits who is in
+ * a step's, and removes them when the step ends, which this process may outlive
+ * by some milliseconds. With v2 slurmstepd's own leaf is kept that long.
+ */
+void ddp_child_leave_cgroups(void);
+
+/* slurmstepd is not to be killed when memory runs out; this process may be.
+ * Where that cannot be set, in a container say, it stays as it is. */
+void ddp_child_oom_normal(void);
+
 /* Every signal's default action, and none blocked. */
 void ddp_child_signals(void);
 

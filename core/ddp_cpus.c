@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CPUS_MAX 8192
-
 /* Without SMT every CPU is a core, and no further file is read. */
 static int smt_active(void)
 {
@@ -20,44 +18,6 @@ static int smt_active(void)
 
 	return ddp_io_read_file("/sys/devices/system/cpu/smt/active", text,
 				sizeof(text)) > 0 && text[0] == '1';
-}
-
-/* Take the siblings of cpu ("0,64" or "0-1") out of the set. */
-static void drop_siblings(cpu_set_t *set, size_t size, int cpu)
-{
-	char path[96], text[256], *p = text, *end;
-
-	CPU_CLR_S((size_t)cpu, size, set);
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/"
-		 "thread_siblings_list", cpu);
-	if (ddp_io_read_file(path, text, sizeof(text)) <= 0)
-		return;
-	for (;;) {
-		unsigned long first = strtoul(p, &end, 10), last = first;
-
-		if (end == p)
-			return;
-		if (*end == '-')
-			last = strtoul(end + 1, &end, 10);
-		for (; first <= last && first < CPUS_MAX; first++)
-			CPU_CLR_S(first, size, set);
-		if (*end != ',')
-			return;
-		p = end + 1;
-	}
-}
-
-uint32_t ddp_cpus_threads(void)
-{
-	char text[256];
-	ddp_cpus set;
-	int n;
-
-	if (ddp_io_read_file("/sys/devices/system/cpu/cpu0/topology/"
-			     "thread_siblings_list", text, sizeof(text)) <= 0)
-		return 0;
-	n = ddp_cpus_parse(text, set);
-	return n > 0 ? (uint32_t)n : 0;
 }
 
 /* Without strtoul()'s blanks and signs. 0, or -1: there is no number. */
@@ -90,28 +50,52 @@ int ddp_cpus_parse(const char *list, ddp_cpus set)
 	}
 }
 
+/* The CPUs of this CPU's core, itself among them. As ddp_cpus_parse(). */
+static int siblings(unsigned cpu, ddp_cpus set)
+{
+	char path[96], text[256];
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/"
+		 "thread_siblings_list", cpu);
+	return ddp_io_read_file(path, text, sizeof(text)) > 0 ?
+		ddp_cpus_parse(text, set) : -1;
+}
+
+uint32_t ddp_cpus_threads(void)
+{
+	ddp_cpus set;
+	int n = siblings(0, set);
+
+	return n > 0 ? (uint32_t)n : 0;
+}
+
+/* Every core is counted at the first of its CPUs, and those are taken out. */
+static uint32_t count_cores(ddp_cpus left)
+{
+	uint32_t cores = 0;
+	ddp_cpus core;
+
+	for (unsigned i = 0; i < DDP_PLACE_CPUS; i++) {
+		if (!CPU_ISSET_S(i, sizeof(core), (cpu_set_t *)left))
+			continue;
+		cores++;
+		if (siblings(i, core) < 0)
+			continue;
+		for (unsigned w = 0; w < DDP_PLACE_WORDS(DDP_PLACE_CPUS); w++)
+			left[w] &= ~core[w];
+	}
+	return cores;
+}
+
 uint32_t ddp_cpus_cores(uint32_t ntasks)
 {
-	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
-	uint32_t cpus, cores = 0;
+	ddp_cpus set;
+	uint32_t cpus, cores;
 
-	if (!set)
+	if (sched_getaffinity(0, sizeof(set), (cpu_set_t *)set))
 		return 0;
-	if (sched_getaffinity(0, size, set)) {
-		CPU_FREE(set);
-		return 0;
-	}
-	cpus = (uint32_t)CPU_COUNT_S(size, set);
-	if (!smt_active())
-		cores = cpus;
-	else
-		for (int i = 0; i < CPUS_MAX; i++)
-			if (CPU_ISSET_S((size_t)i, size, set)) {
-				cores++;
-				drop_siblings(set, size, i);
-			}
-	CPU_FREE(set);
+	cpus = (uint32_t)CPU_COUNT_S(sizeof(set), (cpu_set_t *)set);
+	cores = smt_active() ? count_cores(set) : cpus;
 	if (ntasks > 1 && (long)cpus >= sysconf(_SC_NPROCESSORS_ONLN))
 		cores = cores / ntasks ? cores / ntasks : 1;
 	return cores;

@@ -10,7 +10,7 @@
 
 /* The numbers, in the order in which they are written. */
 enum { N_SRUN, N_JOB, N_STEP, N_LO, N_HI, N_ABORT, N_SIGNAL, N_GRACE, N_EXIT,
-       N_START, N_NODE, N_PREFER, N_COUNT };
+       N_START, N_NODE, N_PREFER, N_READY, N_COUNT };
 
 static const struct {
 	const char *key;
@@ -20,7 +20,8 @@ static const struct {
 	{ "lo", UINT16_MAX }, { "hi", UINT16_MAX },
 	{ "abort", DDP_ABORT_NONE }, { "signal", 64 },
 	{ "grace", UINT32_MAX }, { "exit", UINT32_MAX },
-	{ "start", UINT32_MAX }, { "node", UINT32_MAX }, { "prefer", 1 }
+	{ "start", UINT32_MAX }, { "node", UINT32_MAX }, { "prefer", 1 },
+	{ "ready", UINT32_MAX }
 };
 
 static void numbers_of(const struct ddp_ctlconf *c, uint32_t v[N_COUNT])
@@ -37,6 +38,7 @@ static void numbers_of(const struct ddp_ctlconf *c, uint32_t v[N_COUNT])
 	v[N_START] = c->start_ms;
 	v[N_NODE] = c->node_ms;
 	v[N_PREFER] = c->prefer;
+	v[N_READY] = c->ready_ms;
 }
 
 static void numbers_to(struct ddp_ctlconf *c, const uint32_t v[N_COUNT])
@@ -53,6 +55,7 @@ static void numbers_to(struct ddp_ctlconf *c, const uint32_t v[N_COUNT])
 	c->start_ms = v[N_START];
 	c->node_ms = v[N_NODE];
 	c->prefer = v[N_PREFER];
+	c->ready_ms = v[N_READY];
 }
 
 char *ddp_ctlconf_format(const struct ddp_ctlconf *c, struct ddp_err *err)

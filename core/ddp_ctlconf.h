@@ -39,6 +39,7 @@ struct ddp_ctlconf {
 	enum ddp_abort abort;
 	uint8_t signal;
 	uint32_t grace_ms, exit_grace_ms, start_ms, node_ms;
+	uint32_t ready_ms;
 	bool prefer;
 	char report[2 * DDP_PATH_MAX];	/* absolute, or "" */
 	char launcher[DDP_PATH_MAX];	/* ddp-launch, for Slurm's RPCs */

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include "core/ddp_env.h"
+#include "core/ddp_life.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -223,6 +224,19 @@ static void put_iface(struct walk *w)
 		    SOFT | NODE);
 }
 
+/* The life-cycle library, and where it finds the node's agent. */
+static void put_life(struct walk *w)
+{
+	if (!w->plan->life)
+		return;
+	put(w, "LD_PRELOAD", w->r->preload ? w->r->preload : "",
+	    "--ddp-lifecycle, before your own",
+	    DDP_VAR_ON_NODE | DDP_VAR_ADDS);
+	if (w->r->life)
+		put(w, DDP_LIFE_SOCKET, w->r->life, "--ddp-lifecycle: the "
+		    "node's agent", DDP_VAR_ON_NODE);
+}
+
 int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 		 ddp_env_fn fn, void *arg)
 {
@@ -245,5 +259,6 @@ int ddp_env_each(const struct ddp_plan *plan, const struct ddp_rank *r,
 			set[i].put(&w);
 	put_place(&w);
 	put_iface(&w);
+	put_life(&w);
 	return w.rc;
 }

@@ -20,12 +20,15 @@ struct ddp_rank {
 	const char *nodename;	/* Slurm's name of its node, or NULL */
 	const char *ifname;	/* its network interface, NULL: set none */
 	const struct ddp_placed *placed;	/* its place, or NULL */
+	const char *preload;	/* whole LD_PRELOAD, where the plan has life */
+	const char *life;	/* socket of its node's agent, or NULL */
 };
 
 enum ddp_var_flags {
 	DDP_VAR_PER_RANK = 1,	/* differs between the ranks of a step */
 	DDP_VAR_DEFAULT = 2,	/* the user's own value wins */
-	DDP_VAR_ON_NODE = 4	/* only the node knows the value */
+	DDP_VAR_ON_NODE = 4,	/* only the node knows the value */
+	DDP_VAR_ADDS = 8	/* the value has the user's own in it */
 };
 
 struct ddp_var {

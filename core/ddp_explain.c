@@ -52,7 +52,8 @@ void ddp_explain(const struct ddp_plan *plan, const char *nodes,
 {
 	struct ddp_rank r = { .node = plan->layout.first, .threads = 1,
 			      .nodename = "node",
-			      .placed = ops->places ? &place : NULL };
+			      .placed = ops->places ? &place : NULL,
+			      .life = plan->mode == DDP_MODE_FULL ? "" : NULL };
 	char counts[512], order[512], fw[DDP_FW_TEXT], shown[256];
 
 	if (ddp_layout_format(&plan->layout, counts, sizeof(counts), order,

@@ -4,6 +4,7 @@
 
 #include "core/ddp_gate.h"
 #include "core/ddp_io.h"
+#include "core/ddp_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +43,7 @@ struct head {
 	int32_t error;		/* then why: an errno */
 	uint32_t state, port, len;
 	char dir[DDP_GATE_DIR_MAX];
+	char life[DDP_GATE_DIR_MAX];
 };
 
 static const struct ddp_gate none = DDP_GATE_NONE;
@@ -123,6 +125,7 @@ static int read_head(const struct ddp_gate *g, struct head *h)
 	    h->magic != MAGIC)
 		return -1;
 	h->dir[sizeof(h->dir) - 1] = '\0';
+	h->life[sizeof(h->life) - 1] = '\0';
 	return 0;
 }
 
@@ -292,6 +295,15 @@ void ddp_gate_dir(const struct ddp_gate *g, const char *dir)
 	(void)!pwrite(g->file, text, sizeof(text), offsetof(struct head, dir));
 }
 
+void ddp_gate_life(const struct ddp_gate *g, const char *name)
+{
+	char text[DDP_GATE_DIR_MAX] = "";
+
+	if (!ddp_text_copy(text, sizeof(text), name))
+		(void)!pwrite(g->file, text, sizeof(text),
+			      offsetof(struct head, life));
+}
+
 void ddp_gate_get_dir(const struct ddp_gate *g, char dir[DDP_GATE_DIR_MAX])
 {
 	struct head h;
@@ -388,6 +400,7 @@ static int read_answer(const struct ddp_gate *g, struct ddp_gate_answer *out)
 	out->state = (enum ddp_gate_state)h.state;
 	out->port = (uint16_t)h.port;
 	memcpy(out->dir, h.dir, sizeof(out->dir));
+	memcpy(out->life, h.life, sizeof(out->life));
 	return 0;
 }
 

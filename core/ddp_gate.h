@@ -49,6 +49,7 @@ struct ddp_gate_answer {
 	enum ddp_gate_state state;
 	uint16_t port;		/* 0: as in the plan */
 	char dir[DDP_GATE_DIR_MAX]; /* for error files, "" if there is none */
+	char life[DDP_GATE_DIR_MAX]; /* socket for the life-cycle library, "" */
 	char *text;
 };
 
@@ -110,6 +111,8 @@ int ddp_gate_recv(int sock, struct ddp_gate_msg *m,
 		  int *pidfd);
 /* A directory for error files; said before the answer. */
 void ddp_gate_dir(const struct ddp_gate *g, const char *dir);
+/* The socket for the life-cycle library; said before the answer. */
+void ddp_gate_life(const struct ddp_gate *g, const char *name);
 /* Its name as the gate has it, the user's text; "" if there is none. */
 void ddp_gate_get_dir(const struct ddp_gate *g, char dir[DDP_GATE_DIR_MAX]);
 /* Give the answer to all tasks at once. 0, or -1 if it does not fit. */

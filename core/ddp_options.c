@@ -71,6 +71,14 @@ static const struct ddp_optdef optdefs[DDP_OPT_COUNT] = {
 		"ddp-gpus", "gpus", "DDP_GPUS", "auto|node|rank",
 		"GPUs that a rank sees: as Slurm gave them, all of its node, "
 		"its own", 1 },
+	[DDP_OPT_LIFECYCLE] = {
+		"ddp-lifecycle", "lifecycle", "DDP_LIFECYCLE", "on|off",
+		"MPI and NCCL start and stop in order: preload "
+		"libddp_lifecycle.so (no value: on)", 2 },
+	[DDP_OPT_READY_TIMEOUT] = {
+		"ddp-ready-timeout", "ready-timeout", "DDP_READY_TIMEOUT",
+		"off|SECONDS", "with --ddp-lifecycle: longest wait until all "
+		"ranks have initialised MPI and NCCL (off)", 1 },
 };
 
 static const char *const mode_names[] = { "off", "stateless", "full" };
@@ -141,6 +149,16 @@ static int bad_value(struct ddp_err *err, enum ddp_opt opt, const char *text,
 			   ddp_text_safe(text, shown, sizeof(shown)), valid);
 }
 
+/* Which of n names the first len bytes of text are; -1: none. */
+static int find_name(const char *const *names, int n, const char *text,
+		     size_t len)
+{
+	for (int i = 0; i < n; i++)
+		if (strlen(names[i]) == len && !memcmp(names[i], text, len))
+			return i;
+	return -1;
+}
+
 /* Slurm hands "no value" on as NULL, as "" or, through sbatch, as "(null)". */
 static bool no_value(const char *text)
 {
@@ -150,16 +168,18 @@ static bool no_value(const char *text)
 static int set_launch(struct ddp_options *o, const char *text,
 		      struct ddp_err *err)
 {
+	int i;
+
 	if (no_value(text)) {
 		o->mode = DDP_MODE_FULL;
 		return 0;
 	}
-	for (unsigned i = 0; i < 3; i++)
-		if (!strcmp(text, mode_names[i])) {
-			o->mode = (enum ddp_mode)i;
-			return 0;
-		}
-	return bad_value(err, DDP_OPT_LAUNCH, text, "full, stateless, off");
+	i = find_name(mode_names, 3, text, strlen(text));
+	if (i < 0)
+		return bad_value(err, DDP_OPT_LAUNCH, text,
+				 "full, stateless, off");
+	o->mode = (enum ddp_mode)i;
+	return 0;
 }
 
 static int set_explain(struct ddp_options *o, const char *text,
@@ -174,15 +194,6 @@ static int set_explain(struct ddp_options *o, const char *text,
 	return 0;
 }
 
-static int framework_find(const char *name, size_t len)
-{
-	for (int i = 0; i < DDP_FW_COUNT; i++)
-		if (strlen(framework_names[i]) == len &&
-		    !memcmp(framework_names[i], name, len))
-			return i;
-	return -1;
-}
-
 static int set_frameworks(struct ddp_options *o, const char *text,
 			  struct ddp_err *err)
 {
@@ -192,7 +203,7 @@ static int set_frameworks(struct ddp_options *o, const char *text,
 
 	for (;;) {
 		size_t len = strcspn(p, ",");
-		int fw = framework_find(p, len);
+		int fw = find_name(framework_names, DDP_FW_COUNT, p, len);
 
 		if (fw < 0)
 			return bad_value(err, DDP_OPT_FRAMEWORKS, text,
@@ -250,12 +261,12 @@ static int set_iface(struct ddp_options *o, const char *text,
 static int set_abort(struct ddp_options *o, const char *text,
 		     struct ddp_err *err)
 {
-	for (unsigned i = 0; i < 3; i++)
-		if (!strcmp(text, abort_names[i])) {
-			o->abort = (enum ddp_abort)i;
-			return 0;
-		}
-	return bad_value(err, DDP_OPT_ABORT, text, "gang, node, none");
+	int i = find_name(abort_names, 3, text, strlen(text));
+
+	if (i < 0)
+		return bad_value(err, DDP_OPT_ABORT, text, "gang, node, none");
+	o->abort = (enum ddp_abort)i;
+	return 0;
 }
 
 static int set_signal(struct ddp_options *o, const char *text,
@@ -285,7 +296,8 @@ static int set_ms(uint32_t *out, enum ddp_opt opt, const char *text,
 	}
 	(void)ddp_text_add(valid, sizeof(valid), &pos,
 			   "%sseconds from %g to %u",
-			   opt == DDP_OPT_EXIT_GRACE ? "off, or " : "",
+			   opt == DDP_OPT_EXIT_GRACE ||
+			   opt == DDP_OPT_READY_TIMEOUT ? "off, or " : "",
 			   min / 1000.0, max / 1000);
 	return bad_value(err, opt, text, valid);
 }
@@ -297,6 +309,28 @@ static int set_exit_grace(struct ddp_options *o, const char *text,
 		return set_ms(&o->exit_grace_ms, DDP_OPT_EXIT_GRACE, text, 100,
 			      86400000, err);
 	o->exit_grace_ms = 0;
+	return 0;
+}
+
+static int set_lifecycle(struct ddp_options *o, const char *text,
+			 struct ddp_err *err)
+{
+	if (no_value(text) || !strcmp(text, "on"))
+		o->lifecycle = true;
+	else if (!strcmp(text, "off"))
+		o->lifecycle = false;
+	else
+		return bad_value(err, DDP_OPT_LIFECYCLE, text, "on, off");
+	return 0;
+}
+
+static int set_ready(struct ddp_options *o, const char *text,
+		     struct ddp_err *err)
+{
+	if (strcmp(text, "off"))
+		return set_ms(&o->ready_ms, DDP_OPT_READY_TIMEOUT, text, 1000,
+			      86400000, err);
+	o->ready_ms = 0;
 	return 0;
 }
 
@@ -353,12 +387,12 @@ static int set_bind(struct ddp_options *o, const char *text,
 static int set_gpus(struct ddp_options *o, const char *text,
 		    struct ddp_err *err)
 {
-	for (unsigned i = 0; i < 3; i++)
-		if (!strcmp(text, gpus_names[i])) {
-			o->gpus = (enum ddp_gpus)i;
-			return 0;
-		}
-	return bad_value(err, DDP_OPT_GPUS, text, "auto, node, rank");
+	int i = find_name(gpus_names, 3, text, strlen(text));
+
+	if (i < 0)
+		return bad_value(err, DDP_OPT_GPUS, text, "auto, node, rank");
+	o->gpus = (enum ddp_gpus)i;
+	return 0;
 }
 
 static int set_late(struct ddp_options *o, enum ddp_opt opt, const char *text,
@@ -383,6 +417,10 @@ static int set_late(struct ddp_options *o, enum ddp_opt opt, const char *text,
 		return set_bind(o, text, err);
 	case DDP_OPT_GPUS:
 		return set_gpus(o, text, err);
+	case DDP_OPT_LIFECYCLE:
+		return set_lifecycle(o, text, err);
+	case DDP_OPT_READY_TIMEOUT:
+		return set_ready(o, text, err);
 	default:
 		return set_report(o, text, err);
 	}

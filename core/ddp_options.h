@@ -27,6 +27,8 @@ enum ddp_opt {
 	DDP_OPT_REPORT_FILE,
 	DDP_OPT_BIND,
 	DDP_OPT_GPUS,
+	DDP_OPT_LIFECYCLE,
+	DDP_OPT_READY_TIMEOUT,
 	DDP_OPT_COUNT
 };
 
@@ -90,6 +92,8 @@ struct ddp_options {
 	enum ddp_bind_policy bind;
 	bool bind_verify;	/* look again after the exec */
 	enum ddp_gpus gpus;
+	bool lifecycle;		/* preload libddp_lifecycle.so */
+	uint32_t ready_ms;	/* for MPI and NCCL to be ready; 0: no limit */
 };
 
 /* The definition of an option; NULL outside the table. */
@@ -97,12 +101,13 @@ const struct ddp_optdef *ddp_optdef_get(unsigned opt);
 
 /* Defaults: off, no explain, DDP_FW_DEFAULT, port and address auto, no iface;
  * gang, SIGTERM, 5 s, no exit grace, 60 s, 20 s, control required, no report;
- * best-effort, not verified, GPUs as Slurm says. */
+ * best-effort, not verified, GPUs as Slurm says; no life-cycle library. */
 void ddp_options_init(struct ddp_options *o);
 
 /*
  * Set one option from its text. Text may be NULL, "" or Slurm's "(null)"
- * where a value is optional: --ddp-launch means full, --ddp-explain means 1.
+ * where a value is optional: --ddp-launch means full, --ddp-explain means 1,
+ * --ddp-lifecycle means on.
  * Returns 0, or -1 with a message that lists the valid values; *o is then
  * unchanged.
  */

@@ -88,6 +88,13 @@ bool ddp_place_is_strict(const struct ddp_place_req *r)
 		r->policy == DDP_BIND_SINGLE_NUMA;
 }
 
+void ddp_place_unjudged(const struct ddp_place_req *r, const char *why,
+			char *buf, size_t size)
+{
+	snprintf(buf, size, "the policy %s cannot be judged: %s",
+		 ddp_bind_policy_name(r->policy), why);
+}
+
 /* Any other byte than 0 and 1 is no bool to the compiler. */
 static void check_bool(bool *b)
 {

@@ -68,6 +68,11 @@ int ddp_place_parse(struct ddp_place_req *r, const char *text,
 /* True for a policy that must be judged before a rank may start. */
 bool ddp_place_is_strict(const struct ddp_place_req *r);
 
+/* Refused since there is no plan: the text for it into buf, cut where it is
+ * too long. */
+void ddp_place_unjudged(const struct ddp_place_req *r, const char *why,
+			char *buf, size_t size);
+
 /* A task's question. */
 struct ddp_ask {
 	uint32_t valid;

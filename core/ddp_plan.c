@@ -32,6 +32,7 @@ static int add_optional(const struct ddp_plan *plan, const char *order,
 		{ "order", order }, { "ip", plan->ip }, { "host", plan->host },
 		{ "tfaddrs", plan->tf_addrs }, { "tfports", plan->tf_ports },
 		{ "tfmap", plan->tf_map }, { "het", plan->het ? "1" : NULL },
+		{ "life", plan->life ? "1" : NULL },
 	};
 
 	for (unsigned i = 0; i < sizeof(f) / sizeof(f[0]); i++)
@@ -134,13 +135,13 @@ enum plan_key {
 	KEY_JOB, KEY_STEP, KEY_RESTART, KEY_MODE, KEY_FW, KEY_GIVEN, KEY_ADDR,
 	KEY_PORT, KEY_VERIFY, KEY_IFACE, KEY_TASKS, KEY_LAST_REQUIRED,
 	KEY_ORDER = KEY_LAST_REQUIRED, KEY_IP, KEY_HOST, KEY_TFADDRS,
-	KEY_TFPORTS, KEY_TFMAP, KEY_HET, KEY_COUNT
+	KEY_TFPORTS, KEY_TFMAP, KEY_HET, KEY_LIFE, KEY_COUNT
 };
 
 static const char *const key_names[KEY_COUNT] = {
 	"job", "step", "restart", "mode", "fw", "given", "addr", "port",
 	"verify", "iface", "tasks", "order", "ip", "host",
-	"tfaddrs", "tfports", "tfmap", "het"
+	"tfaddrs", "tfports", "tfmap", "het", "life"
 };
 
 /* value[key] points into the caller's copy of the text; NULL if absent. */
@@ -225,7 +226,10 @@ static int read_numbers(struct ddp_plan *plan, const struct fields *f,
 		return bad_field(err, f, KEY_VERIFY);
 	if (f->value[KEY_HET] && strcmp(f->value[KEY_HET], "1"))
 		return bad_field(err, f, KEY_HET);
+	if (f->value[KEY_LIFE] && strcmp(f->value[KEY_LIFE], "1"))
+		return bad_field(err, f, KEY_LIFE);
 	plan->het = f->value[KEY_HET];
+	plan->life = f->value[KEY_LIFE];
 	plan->given = given;
 	plan->port = (uint16_t)port;
 	plan->verify = verify;

@@ -44,6 +44,7 @@ struct ddp_plan {
 	char host[DDP_HOST_MAX];	/* host name of rank 0's node, or "" */
 	uint16_t port;
 	bool het;		/* several components: ids are global */
+	bool life;		/* preload the life-cycle library */
 	bool verify;		/* a TaskProlog may change the environment */
 	enum ddp_iface iface;
 	char ifname[DDP_IFNAME_MAX];

@@ -7,14 +7,17 @@
 
 #define VALID_ARGS "mode=, frameworks=, iface=, port_range=, allow=, " \
 	"launcher=, helpers=, abort=, abort_signal=, grace=, exit_grace=, " \
-	"start_timeout=, node_timeout=, control=, bind=, gpus=, topology=, " \
-	"sysroot="
+	"start_timeout=, node_timeout=, control=, bind=, gpus=, lifecycle=, " \
+	"ready_timeout=, lifecycle_library=, topology=, sysroot="
 
 #ifndef DDP_LAUNCHER
 #define DDP_LAUNCHER "/usr/bin/ddp-launch"
 #endif
 #ifndef DDP_HELPERS
 #define DDP_HELPERS "/usr/libexec/slurm-ddp"
+#endif
+#ifndef DDP_LIFECYCLE_LIBRARY
+#define DDP_LIFECYCLE_LIBRARY "/usr/lib/libddp_lifecycle.so"
 #endif
 
 void ddp_site_init(struct ddp_site *site)
@@ -26,6 +29,8 @@ void ddp_site_init(struct ddp_site *site)
 			    DDP_LAUNCHER);
 	(void)ddp_text_copy(site->helpers, sizeof(site->helpers),
 			    DDP_HELPERS);
+	(void)ddp_text_copy(site->lifecycle, sizeof(site->lifecycle),
+			    DDP_LIFECYCLE_LIBRARY);
 }
 
 static int bad_arg(struct ddp_err *err, const char *arg, const char *why)
@@ -80,7 +85,7 @@ static int set_allow(struct ddp_site *site, const char *arg, const char *text,
 				       "iface,abort,abort-signal,grace,"
 				       "exit-grace,start-timeout,"
 				       "node-timeout,control,report-file,"
-				       "bind,gpus");
+				       "bind,gpus,lifecycle,ready-timeout");
 		allowed |= 1U << opt;
 		if (!p[len])
 			break;
@@ -129,6 +134,8 @@ static const struct {
 	{ "control", DDP_OPT_CONTROL },
 	{ "bind", DDP_OPT_BIND },
 	{ "gpus", DDP_OPT_GPUS },
+	{ "lifecycle", DDP_OPT_LIFECYCLE },
+	{ "ready_timeout", DDP_OPT_READY_TIMEOUT },
 };
 
 static bool is_key(const char *arg, size_t len, const char *name)
@@ -157,6 +164,10 @@ int ddp_site_set(struct ddp_site *site, const char *arg, struct ddp_err *err)
 		return set_path(site->helpers, sizeof(site->helpers), arg,
 				value + 1, "valid: helpers=/absolute/folder/"
 				"of ddp-agent and ddp-controller", err);
+	if (is_key(arg, len, "lifecycle_library"))
+		return set_path(site->lifecycle, sizeof(site->lifecycle), arg,
+				value + 1, "valid: lifecycle_library=/absolute"
+				"/path/of/libddp_lifecycle.so", err);
 	if (is_key(arg, len, "topology"))
 		return set_path(site->topology, sizeof(site->topology), arg,
 				value + 1, "valid: topology=/absolute/path of "

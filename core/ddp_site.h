@@ -15,6 +15,7 @@ struct ddp_site {
 	unsigned allowed;		/* allow=: bits 1 << ddp_opt */
 	char launcher[256];		/* launcher=: path of ddp-launch */
 	char helpers[256];	/* helpers=: folder of ddp-agent, -controller */
+	char lifecycle[256];	/* lifecycle_library=: its path */
 	char topology[256];	/* topology=: a node's saved one; "": none */
 	char sysroot[256];	/* sysroot=: before /dev, /proc, /sys where
 				 * GPUs are looked up; "": nothing */

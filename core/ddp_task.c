@@ -7,6 +7,7 @@
 #include "core/ddp_task.h"
 #include "core/ddp_vis.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,131 @@ static int check_ports(const struct ddp_task *t, const struct ddp_task_ops *ops,
 	return check_free(t, port, ops, err);
 }
 
+/* Longest LD_PRELOAD that is carried on. */
+#define PRELOAD_MAX 32768U
+
+/* A preload that is not there would only be a line of the dynamic linker's,
+ * once a process. */
+static int check_library(const struct ddp_task *t, struct ddp_err *err)
+{
+	if (!t->plan.life)
+		return 0;
+	if (!t->library || !t->library[0])
+		return ddp_err_set(err, DDP_EINVAL, "--ddp-lifecycle: the path "
+				   "of libddp_lifecycle.so is not known");
+	if (strpbrk(t->library, ": \t\n"))
+		return ddp_err_set(err, DDP_EINVAL, "--ddp-lifecycle: the path "
+			"\"%.200s\" has a blank or a colon in it, which "
+			"LD_PRELOAD cannot have", t->library);
+	if (!access(t->library, R_OK))
+		return 0;
+	return ddp_err_set(err, DDP_ESYS, "--ddp-lifecycle: %.200s: %s; install "
+		"it on every node (or name it by lifecycle_library= in "
+		"plugstack.conf), mount it into the container, put it beside "
+		"ddp-launch if you use that, or leave the option out",
+		t->library, strerror(errno));
+}
+
+/* An entry of LD_PRELOAD, n bytes long: is it this library, wherever it is? */
+static bool is_library(const char *entry, size_t n, const char *path)
+{
+	const char *name = strrchr(path, '/');
+	size_t len = strlen(name ? name : path);
+
+	return n >= len && !memcmp(entry + n - len, name ? name : path, len);
+}
+
+/* Copies the list without entries that are this library and are not there.
+ * Returns whether one is there. */
+static bool copy_preload(const char *list, const char *path, char *to)
+{
+	bool found = false;
+	size_t pos = 0, n;
+
+	for (; *list; list += n) {
+		char entry[4096] = "";
+
+		list += strspn(list, ": ");
+		n = strcspn(list, ": ");
+		if (n && n < sizeof(entry) && is_library(list, n, path)) {
+			memcpy(entry, list, n);
+			if (access(entry, R_OK))
+				continue;
+			found = true;
+		}
+		if (n && pos)
+			to[pos++] = ':';
+		memcpy(to + pos, list, n);
+		pos += n;
+	}
+	to[pos] = '\0';
+	return found;
+}
+
+/* How much of the list is runtimes of sanitizers, at its beginning: programs
+ * that use them do not start if another library comes before. */
+static size_t sanitizers(const char *list)
+{
+	static const char *const names[] = { "libasan.so", "libhwasan.so",
+		"liblsan.so", "libtsan.so", "libubsan.so", "libclang_rt." };
+	size_t end = 0, pos = 0, n, i;
+
+	for (; list[pos]; pos = end + (list[end] == ':')) {
+		const char *name = list + pos;
+
+		n = strcspn(name, ":");
+		for (const char *p = name; p < list + pos + n; p++)
+			if (*p == '/')
+				name = p + 1;
+		for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+			if (!strncmp(name, names[i], strlen(names[i])))
+				break;
+		if (i == sizeof(names) / sizeof(names[0]))
+			break;
+		end = pos + n;
+	}
+	return end;
+}
+
+/* LD_PRELOAD with the library before what the user has (but sanitizers), and
+ * once. */
+static int make_preload(struct ddp_task *t, const struct ddp_task_ops *ops,
+			struct ddp_err *err)
+{
+	size_t size = PRELOAD_MAX + strlen(t->library) + 2;
+	char *had = calloc(1, PRELOAD_MAX), *rest = calloc(1, PRELOAD_MAX);
+	size_t first;
+	int rc = 0;
+
+	t->preload = had && rest ? malloc(size) : NULL;
+	if (!t->preload)
+		rc = ddp_err_set(err, DDP_ENOMEM, "out of memory");
+	else if (ops->get(ops->arg, "LD_PRELOAD", had, PRELOAD_MAX) &&
+		 strnlen(had, PRELOAD_MAX) >= PRELOAD_MAX - 1)
+		rc = ddp_err_set(err, DDP_ENOSPC, "--ddp-lifecycle: LD_PRELOAD "
+				 "is longer than %u bytes", PRELOAD_MAX - 2);
+	else if (copy_preload(had, t->library, rest))
+		(void)snprintf(t->preload, size, "%s", rest);
+	else if (!(rc = check_library(t, err))) {
+		first = sanitizers(rest);
+		(void)snprintf(t->preload, size, "%.*s%s%s%s%s", (int)first,
+			       rest, first ? ":" : "", t->library,
+			       rest[0] && !first ? ":" : "", rest + first);
+	}
+	free(had);
+	free(rest);
+	t->r.preload = t->preload;
+	return rc;
+}
+
+void ddp_task_clear(struct ddp_task *t)
+{
+	free(t->preload);
+	t->preload = NULL;
+	t->r.preload = NULL;
+	ddp_plan_clear(&t->plan);
+}
+
 static void hint_gpus(const struct ddp_task *t, const struct ddp_task_ops *ops)
 {
 	char text[256];
@@ -154,13 +280,13 @@ static int set_var(void *arg, const struct ddp_var *v)
 
 int ddp_task_check(struct ddp_task *t, struct ddp_err *err)
 {
-	return find_iface(t, err);
+	return find_iface(t, err) || check_library(t, err) ? -1 : 0;
 }
 
 int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		   struct ddp_err *err)
 {
-	if (find_iface(t, err))
+	if (find_iface(t, err) || (t->plan.life && make_preload(t, ops, err)))
 		return -1;
 	if (!t->again && (check_loopback(t, err) || check_ports(t, ops, err)))
 		return -1;

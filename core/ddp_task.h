@@ -28,6 +28,8 @@ struct ddp_task {
 	struct ddp_plan plan;
 	struct ddp_rank r;
 	char ifname[DDP_IFNAME_MAX];
+	const char *library;	/* path of libddp_lifecycle.so here */
+	char *preload;		/* malloc'ed; see ddp_task_clear() */
 	bool torchrun;	/* the command runs torchrun: one task a node is right */
 	bool held;	/* the agent holds the master port, and looks after it */
 	bool again;	/* a plan already carried out once: no checks, hints */
@@ -44,7 +46,7 @@ bool ddp_task_argv_torchrun(int argc, char *const *argv);
 
 /*
  * What can be said of the plan on this node before the launch has come
- * together. Returns 0, or -1 with *err.
+ * together; with plan.life, t->library must be set. Returns 0, or -1 with *err.
  */
 int ddp_task_check(struct ddp_task *t, struct ddp_err *err);
 
@@ -55,5 +57,8 @@ int ddp_task_check(struct ddp_task *t, struct ddp_err *err);
  */
 int ddp_task_apply(struct ddp_task *t, const struct ddp_task_ops *ops,
 		   struct ddp_err *err);
+
+/* Frees the plan and what apply has made. */
+void ddp_task_clear(struct ddp_task *t);
 
 #endif

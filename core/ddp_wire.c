@@ -157,6 +157,68 @@ static void exit_fields(struct cursor *c, struct ddp_msg *m)
 	text(c, m->u.exit.text, sizeof(m->u.exit.text));
 }
 
+static void states_fields(struct cursor *c, struct ddp_msg *m)
+{
+	u32(c, &m->u.states.n);
+	if (!m->u.states.n || m->u.states.n > DDP_WIRE_TASKS ||
+	    !room(c, (size_t)m->u.states.n * 5)) {
+		c->bad = true;
+		return;
+	}
+	if (!c->out) {
+		m->u.states.raw = c->in + c->pos;
+		m->u.states.list = NULL;
+		c->pos += (size_t)m->u.states.n * 5;
+		return;
+	}
+	for (uint32_t i = 0; i < m->u.states.n; i++) {
+		struct ddp_wire_state s = m->u.states.list[i];
+
+		u32(c, &s.rank);
+		u8(c, &s.state);
+	}
+}
+
+/* What is about the life-cycle library. */
+static void fields_life(struct cursor *c, struct ddp_msg *m)
+{
+	switch (m->type) {
+	case DDP_MSG_STATES:
+		states_fields(c, m);
+		break;
+	case DDP_MSG_BLAME:
+		u32(c, &m->u.blame.rank);
+		u32(c, &m->u.blame.pid);
+		number(c, &m->u.blame.when_us, 8);
+		u8(c, &m->u.blame.code);
+		u8(c, &m->u.blame.flags);
+		text(c, m->u.blame.text, sizeof(m->u.blame.text));
+		break;
+	case DDP_MSG_LEFT:
+		u32(c, &m->u.left.rank);
+		number(c, &m->u.left.count, 8);
+		u8(c, &m->u.left.mpi);
+		break;
+	case DDP_MSG_WAITS:
+		u32(c, &m->u.waits.rank);
+		number(c, &m->u.waits.count, 8);
+		break;
+	case DDP_MSG_ORDER:
+		u8(c, &m->u.order.code);
+		u32(c, &m->u.order.wait_ms);
+		break;
+	case DDP_MSG_PUT:
+	case DDP_MSG_GET:
+	case DDP_MSG_VALUE:
+		text(c, m->u.pair.name, sizeof(m->u.pair.name));
+		if (m->type != DDP_MSG_GET)
+			text(c, m->u.pair.value, sizeof(m->u.pair.value));
+		break;
+	default:
+		c->bad = true;
+	}
+}
+
 static void fields_late(struct cursor *c, struct ddp_msg *m)
 {
 	switch (m->type) {
@@ -186,7 +248,7 @@ static void fields_late(struct cursor *c, struct ddp_msg *m)
 	case DDP_MSG_BYE:
 		break;
 	default:
-		c->bad = true;
+		fields_life(c, m);
 	}
 }
 
@@ -241,6 +303,8 @@ size_t ddp_wire_bound(const struct ddp_msg *m)
 		n += (size_t)m->u.ready.ntasks * 12;
 	else if (m->type == DDP_MSG_PLAN)
 		n += m->u.plan.len;
+	else if (m->type == DDP_MSG_STATES)
+		n += (size_t)m->u.states.n * 5;
 	return n;
 }
 
@@ -293,6 +357,16 @@ struct ddp_wire_task ddp_wire_task(const struct ddp_msg *m, uint32_t i)
 	return t;
 }
 
+struct ddp_wire_state ddp_wire_state(const struct ddp_msg *m, uint32_t i)
+{
+	struct cursor c = { .in = m->u.states.raw + (size_t)i * 5, .size = 5 };
+	struct ddp_wire_state s = { 0, 0 };
+
+	u32(&c, &s.rank);
+	u8(&c, &s.state);
+	return s;
+}
+
 uint32_t ddp_wire_length(const uint8_t *head)
 {
 	struct cursor c = { .in = head, .size = DDP_WIRE_HEAD };
@@ -306,7 +380,8 @@ const char *ddp_wire_name(enum ddp_msg_type type)
 {
 	static const char *const names[] = { "?", "HELLO", "CHALLENGE", "AUTH",
 		"WELCOME", "RESERVE", "PORT", "READY", "PLAN", "PING", "PONG",
-		"EXIT", "DYING", "NOTE", "ABORT", "GONE", "BYE" };
+		"EXIT", "DYING", "NOTE", "ABORT", "GONE", "BYE", "STATES",
+		"BLAME", "LEFT", "WAITS", "ORDER", "PUT", "GET", "VALUE" };
 
 	return type <= DDP_MSG_LAST ? names[type] : names[0];
 }

@@ -23,6 +23,13 @@
  *	PING, EXIT, DYING, NOTE →    PONG
  *	                       ←     ABORT
  *	GONE, BYE              →     (closes)
+ *
+ * Where the plan says DDP_PLAN_LIFE, also about the processes that use the
+ * life-cycle library (core/ddp_life.h):
+ *
+ *	STATES, BLAME, LEFT, WAITS, PUT, GET
+ *	                       →
+ *	                       ←     LEFT, VALUE, ORDER (before ABORT)
  */
 #ifndef DDP_WIRE_H
 #define DDP_WIRE_H
@@ -68,7 +75,15 @@ enum ddp_msg_type {
 	DDP_MSG_ABORT,
 	DDP_MSG_GONE,
 	DDP_MSG_BYE,
-	DDP_MSG_LAST = DDP_MSG_BYE
+	DDP_MSG_STATES,
+	DDP_MSG_BLAME,
+	DDP_MSG_LEFT,
+	DDP_MSG_WAITS,
+	DDP_MSG_ORDER,
+	DDP_MSG_PUT,
+	DDP_MSG_GET,
+	DDP_MSG_VALUE,
+	DDP_MSG_LAST = DDP_MSG_VALUE
 };
 
 /* EXIT: what the agent knew when the rank ended. */
@@ -88,11 +103,21 @@ enum ddp_note {
 
 /* PLAN */
 #define DDP_PLAN_STATELESS 1U	/* start without the control channel's port */
+#define DDP_PLAN_LIFE 2U	/* listen to the life-cycle library */
+
+/* Names and values of PUT, GET and VALUE: ddp_life.h's, as text and in hex. */
+#define DDP_WIRE_KEY 32
+#define DDP_WIRE_VALUE 257
 
 struct ddp_wire_task {
 	uint32_t rank;		/* global */
 	uint32_t local;
 	uint32_t pid;
+};
+
+struct ddp_wire_state {
+	uint32_t rank;
+	uint8_t state;		/* enum ddp_life_state */
 };
 
 struct ddp_msg {
@@ -167,6 +192,35 @@ struct ddp_msg {
 			uint32_t others;	/* other processes of the step */
 			uint32_t left;		/* still there */
 		} gone;
+		struct {	/* n:u32 n × (rank:u32 state:u8) */
+			uint32_t n;
+			const uint8_t *raw;	/* see ddp_wire_state() */
+			const struct ddp_wire_state *list;	/* to encode */
+		} states;
+		struct {	/* a process of this rank aborts, and why */
+			uint32_t rank, pid;
+			uint64_t when_us;
+			uint8_t code, flags;	/* DDP_EXIT_… */
+			char text[DDP_WIRE_TEXT];
+		} blame;
+		struct {	/* it ends with 0, and others may wait for it */
+			uint32_t rank;
+			uint64_t count;
+			uint8_t mpi;
+		} left;
+		struct {	/* it waits for who has left after count */
+			uint32_t rank;
+			uint64_t count;
+		} waits;
+		struct {	/* of the next ABORT: what its processes are
+				 * told, and how long they may take */
+			uint8_t code;
+			uint32_t wait_ms;
+		} order;
+		struct {
+			char name[DDP_WIRE_KEY];
+			char value[DDP_WIRE_VALUE];	/* not of GET */
+		} pair;
 	} u;
 };
 
@@ -188,6 +242,9 @@ int ddp_wire_decode(struct ddp_msg *m, const uint8_t *payload, size_t len,
 
 /* Task i of a decoded READY. */
 struct ddp_wire_task ddp_wire_task(const struct ddp_msg *m, uint32_t i);
+
+/* Entry i of a decoded STATES. */
+struct ddp_wire_state ddp_wire_state(const struct ddp_msg *m, uint32_t i);
 
 /* The length in the first DDP_WIRE_HEAD bytes of a frame. */
 uint32_t ddp_wire_length(const uint8_t *head);

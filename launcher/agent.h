@@ -13,6 +13,9 @@
  *	agent_step	the step's processes on this node
  *	agent_port	the master port; agent_diag: who listens on it
  *	agent_dir	the directory of the error files
+ *	agent_meet	the socket of the life-cycle library, and who may use it
+ *	agent_life	what its processes say, and are told
+ *	agent_pair	values by name, for that library
  *	agent_place	the places of the tasks: a child that makes the plan
  *
  * One thread, one event loop; nothing blocks except reads of /proc.
@@ -22,13 +25,17 @@
 
 #include "core/ddp_control.h"
 #include "core/ddp_gate.h"
+#include "core/ddp_life.h"
 #include "core/ddp_wire.h"
 
 #include <event2/event.h>
 
+#include <sys/queue.h>
 #include <sys/types.h>
 
 struct bufferevent;
+struct agent_mate;
+struct agent_pair;
 
 enum agent_life {
 	TASK_NONE,		/* not forked yet */
@@ -56,6 +63,46 @@ struct agent_task {
 	char *why;		/* it ends before its program: said itself */
 	char *cgmem;		/* see ddp_cgmem.h; NULL if not known */
 	uint64_t kills;
+	struct agent_mate *lead;	/* whose state is the rank's, or NULL */
+	uint32_t lead_depth;	/* of the nearest that ever was */
+	uint32_t leads;		/* how many there have been */
+	uint32_t nmates;	/* connected processes */
+	uint8_t state, state_told;	/* enum ddp_life_state */
+};
+
+/* A process that uses the life-cycle library. */
+struct agent_mate {
+	TAILQ_ENTRY(agent_mate) link;
+	struct agent *a;
+	struct event *event;
+	int fd;
+	pid_t pid;
+	uint64_t start;		/* of the process; 0: not known */
+	uint32_t local, depth;	/* its task; generations between the two */
+	uint32_t limit_ms;	/* an abort may take so long */
+	unsigned lines;
+	bool greeted;		/* it has said "life" */
+	bool first;		/* of the task's first program that does */
+	bool ordered;		/* it was told to abort */
+	bool blamed, left, waits;	/* it has said so */
+	char wants[DDP_LIFE_NAME];	/* waits for this value; "" */
+};
+TAILQ_HEAD(agent_mates, agent_mate);
+
+struct agent_life_socket {
+	int fd;			/* -1: the library is not used */
+	struct event *event, *flush, *rest;
+	unsigned work;		/* since the last rest; see agent_meet.c */
+	char name[64];
+	struct agent_mates mates;
+	unsigned nmates;
+	struct agent_pair *pairs;
+	unsigned npairs;
+	uint64_t left_at;	/* the lowest of LEFT; UINT64_MAX: none */
+	bool wanted;		/* they are to be told, and waited for */
+	uint8_t code;		/* of the abort */
+	uint32_t wait_ms;	/* what it may take at most */
+	char why[DDP_LIFE_TEXT];
 };
 
 /*
@@ -86,6 +133,7 @@ struct agent_procs {
 enum agent_abort_state {
 	ABORT_NO,
 	ABORT_LATER,		/* tasks at the gate may end themselves */
+	ABORT_ORDER,		/* processes end by themselves, in order */
 	ABORT_GRACE,
 	ABORT_SWEEP,
 	ABORT_DONE
@@ -96,6 +144,7 @@ struct agent_abort {
 	struct event *timer;
 	int signal;
 	uint32_t grace_ms;
+	bool counted;		/* what is stopped */
 	uint32_t stopped, others;
 	uint64_t give_up_us;
 	unsigned round, quiet;
@@ -134,8 +183,7 @@ struct agent_place {
 	pid_t child;
 	int go, result;		/* pipes to and from it, -1 */
 	struct event *event, *timer;
-	bool failed;
-	char why[DDP_ERR_TEXT];	/* then */
+	char why[DDP_ERR_TEXT];	/* no plan will come; "" */
 	uint32_t asks;		/* tasks that want a place */
 	unsigned refused;	/* tasks */
 };
@@ -146,6 +194,7 @@ struct agent {
 	struct event *gate_event, *stepd_event, *start_timer, *end_timer;
 	bool have_conf, answered, opened, ready_sent, stepd_gone, ending;
 	struct ddp_gate_conf conf;
+	bool alone;		/* no controller: here for the places alone */
 	struct ddp_control control;
 	int stepd;		/* pidfd */
 	pid_t stepd_pgrp, stepd_session;
@@ -163,6 +212,7 @@ struct agent {
 	struct agent_abort abort;
 	struct agent_port port;
 	struct agent_place place;
+	struct agent_life_socket life;
 	int dir;		/* of the error files, -1 */
 	char dir_name[DDP_GATE_DIR_MAX];
 };
@@ -253,6 +303,8 @@ void agent_abort_start(struct agent *a, int sig, uint32_t grace_ms,
 		       bool later);
 /* A task is gone. */
 void agent_abort_check(struct agent *a);
+/* A process that was told to end in order is gone. */
+void agent_abort_ordered(struct agent *a);
 void agent_abort_free(struct agent *a);
 
 /* --- agent_port, agent_diag */
@@ -282,6 +334,29 @@ void agent_place_here(struct agent *a, bool asks, bool gpus);
 /* True as long as tasks wait for their places. */
 bool agent_place_pending(const struct agent *a);
 void agent_place_free(struct agent *a);
+
+/* --- agent_life */
+void agent_life_init(struct agent *a);
+/* agent_meet.c. Before the gate opens: a socket, and its name for the tasks. */
+void agent_life_start(struct agent *a);
+/* It has connected: pid, a process of task `local`, depth generations below it.
+ * fd is taken. */
+void agent_life_new(struct agent *a, int fd, pid_t pid, uint32_t local,
+		    uint32_t depth);
+void agent_life_free(struct agent *a);
+void agent_life_on_order(struct agent *a, const struct ddp_msg *m);
+void agent_life_on_left(struct agent *a, const struct ddp_msg *m);
+/* What the processes are told, with the code of ORDER. */
+void agent_life_why(struct agent *a, const char *why);
+/* Tells all processes to abort, if that is wanted. Returns how long (ms) they
+ * may take; 0: there is none. */
+uint32_t agent_life_order(struct agent *a);
+bool agent_life_any(const struct agent *a);
+
+/* --- agent_pair */
+void agent_pair_take(struct agent_mate *m, const struct ddp_life_msg *l);
+void agent_pair_on_value(struct agent *a, const struct ddp_msg *m);
+void agent_pair_free(struct agent *a);
 
 /* --- agent_dir */
 void agent_dir_make(struct agent *a);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of the step on this node: the signal once to every task and its
- * group, SIGKILL after the grace or as soon as the tasks are gone, to all
- * that is left of the step; again until nothing is left.
+ * The end of the step on this node: processes that use the life-cycle library
+ * are told, and end by themselves, in a bounded time; then the signal once to
+ * every task and its group, SIGKILL after the grace or as soon as the tasks
+ * are gone, to all that is left of the step; again until nothing is left.
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -110,14 +111,22 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	agent_task_poll(a);
-	if (a->abort.state == ABORT_GRACE)
+	if (a->abort.state == ABORT_GRACE || a->abort.state == ABORT_ORDER)
 		(void)agent_step_list(a, &a->abort.seen);
+}
+
+/* What is live now is what is stopped. */
+static void count_stopped(struct agent *a)
+{
+	if (!a->abort.counted)
+		a->abort.stopped += count_live(a, false);
+	a->abort.counted = true;
 }
 
 static void first_signal(struct agent *a)
 {
 	a->abort.state = ABORT_GRACE;
-	a->abort.stopped += count_live(a, false);
+	count_stopped(a);
 	if (!count_live(a, true) || !a->abort.grace_ms) {
 		sweep(a);
 		return;
@@ -129,6 +138,27 @@ static void first_signal(struct agent *a)
 	agent_timer(a, &a->abort.timer, a->abort.grace_ms, on_timer, a);
 }
 
+/* True if there are processes that end by themselves. */
+static bool order(struct agent *a)
+{
+	uint32_t ms = count_live(a, true) ? agent_life_order(a) : 0;
+
+	if (!ms)
+		return false;
+	a->abort.state = ABORT_ORDER;
+	count_stopped(a);
+	agent_task_groups(a);
+	agent_timer(a, &a->abort.look, LOOK_MS, on_look, a);
+	agent_timer(a, &a->abort.timer, ms, on_timer, a);
+	return true;
+}
+
+void agent_abort_ordered(struct agent *a)
+{
+	if (a->abort.state == ABORT_ORDER && !agent_life_any(a))
+		first_signal(a);
+}
+
 void agent_abort_start(struct agent *a, int sig, uint32_t grace_ms,
 		       bool later)
 {
@@ -136,6 +166,7 @@ void agent_abort_start(struct agent *a, int sig, uint32_t grace_ms,
 
 	if (b->state == ABORT_DONE) {	/* whatever has come since */
 		b->stopped = b->others = 0;
+		b->counted = false;
 	} else if (b->state != ABORT_NO) {
 		if (!grace_ms && b->state != ABORT_SWEEP)
 			sweep(a);
@@ -147,7 +178,7 @@ void agent_abort_start(struct agent *a, int sig, uint32_t grace_ms,
 	if (later && count_live(a, true)) {
 		b->state = ABORT_LATER;
 		agent_timer(a, &b->timer, LATER_MS, on_timer, a);
-	} else {
+	} else if (!order(a)) {
 		first_signal(a);
 	}
 }
@@ -158,7 +189,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	if (a->abort.state == ABORT_LATER)
+	if (a->abort.state == ABORT_LATER || a->abort.state == ABORT_ORDER)
 		first_signal(a);
 	else
 		sweep(a);
@@ -168,7 +199,8 @@ void agent_abort_check(struct agent *a)
 {
 	enum agent_abort_state s = a->abort.state;
 
-	if ((s == ABORT_LATER || s == ABORT_GRACE) && !count_live(a, true))
+	if ((s == ABORT_LATER || s == ABORT_ORDER || s == ABORT_GRACE) &&
+	    !count_live(a, true))
 		sweep(a);
 	else if (s == ABORT_SWEEP && agent_task_all_gone(a))
 		agent_timer(a, &a->abort.timer, 0, on_timer, a);

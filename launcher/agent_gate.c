@@ -36,14 +36,13 @@ static void take_conf(struct agent *a)
 		a->stepd_session = st.session;
 		a->oldest = st.start;
 	}
-	if (a->conf.control[0] &&
+	a->alone = !a->conf.control[0];
+	if (!a->alone &&
 	    ddp_control_parse(&a->control, a->conf.control, &err))
 		agent_gate_refuse(a, err.text);
 	else if (agent_gate_start(a))
 		agent_gate_refuse(a, "ddp-agent could not start");
-	if (a->conf.control[0])	/* that there is one stays known */
-		explicit_bzero(a->conf.control + 1,
-			       sizeof(a->conf.control) - 1);
+	explicit_bzero(a->conf.control, sizeof(a->conf.control));
 	if (a->answered)
 		event_base_loopbreak(a->base);
 }

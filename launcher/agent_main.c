@@ -119,6 +119,8 @@ static void end_alone(struct agent *a, const char *why)
 	bool later = !a->answered;
 
 	agent_gate_refuse(a, why);
+	agent_life_why(a, why);
+	a->life.wanted = true;
 	agent_abort_start(a, a->end_signal, a->end_grace_ms, later);
 	agent_check(a);
 }
@@ -186,6 +188,8 @@ static void on_plan(struct agent *a, const struct ddp_msg *m)
 		return;
 	agent_task_opened(a);
 	agent_dir_make(a);
+	if (m->u.plan.flags & DDP_PLAN_LIFE)
+		agent_life_start(a);
 	agent_gate_open(a, m);
 	agent_port_watch(a);
 }
@@ -200,6 +204,7 @@ static void on_abort(struct agent *a, const struct ddp_msg *m)
 	agent_gate_drain(a);
 	agent_task_poll(a);
 	agent_gate_refuse(a, *why ? why : "the launch was ended");
+	agent_life_why(a, *why ? why : "the step is ended");
 	if (sig < 1 || sig >= NSIG)
 		sig = SIGTERM;
 	agent_abort_start(a, sig, m->u.abort.grace_ms, later);
@@ -219,6 +224,15 @@ void agent_on_message(struct agent *a, const struct ddp_msg *m)
 		on_abort(a, m);
 		break;
 	case DDP_MSG_PONG:
+		break;
+	case DDP_MSG_ORDER:
+		agent_life_on_order(a, m);
+		break;
+	case DDP_MSG_LEFT:
+		agent_life_on_left(a, m);
+		break;
+	case DDP_MSG_VALUE:
+		agent_pair_on_value(a, m);
 		break;
 	default:
 		agent_link_close(a);
@@ -285,8 +299,7 @@ int agent_gate_start(struct agent *a)
 					   on_stepd, a);
 	if (!a->stepd_event || event_add(a->stepd_event, NULL))
 		return -1;
-	/* Stateless: here for the tasks' places alone. */
-	if (!a->conf.control[0]) {
+	if (a->alone) {
 		a->control.required = false;
 		agent_timer(a, &a->end_timer, ALONE_MS, on_end, a);
 		return 0;
@@ -302,6 +315,7 @@ int agent_gate_start(struct agent *a)
 static void clear(struct agent *a)
 {
 	agent_dir_remove(a);
+	agent_life_free(a);
 	agent_place_free(a);
 	agent_port_free(a);
 	agent_abort_free(a);
@@ -368,6 +382,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
+	agent_life_init(&a);
 	raise_files();
 	a.base = net_auth_init() ? NULL : make_base();
 	if (!a.base)

@@ -84,9 +84,8 @@ static void answer_failed(struct agent *a, const char *why)
 		out->state = strict ? DDP_PLACE_REFUSED : DDP_PLACE_DONE;
 		a->place.refused += strict;
 		if (strict)
-			(void)ddp_text_add(out->why, sizeof(out->why), &pos,
-				"the policy %s cannot be judged: %s",
-				ddp_bind_policy_name(ask->req.policy), why);
+			ddp_place_unjudged(&ask->req, why, out->why,
+					   sizeof(out->why));
 		else if (!i)
 			(void)ddp_text_add(out->warning, sizeof(out->warning),
 				&pos, "ranks are not bound to CPUs and GPUs: "
@@ -117,7 +116,7 @@ static void done(struct agent *a)
 	a->place.state = PLACE_DONE;
 	if (a->place.refused)
 		tell_refused(a);
-	else if (!a->conf.control[0])
+	else if (a->alone)
 		agent_gate_stateless(a, 0, "", 0);
 	else
 		agent_task_tell(a);
@@ -153,7 +152,6 @@ static void failed(struct agent *a, const char *why)
 	struct agent_place *p = &a->place;
 
 	end_child(a);
-	p->failed = true;
 	(void)ddp_text_copy(p->why, sizeof(p->why), why);
 	if (p->state == PLACE_RUNS)
 		done_without(a);
@@ -261,7 +259,7 @@ void agent_place_here(struct agent *a, bool asks, bool gpus)
 
 	if (asks && !p->asks++) {
 		tell_child(a, gpus ? PLACE_DEVICES : PLACE_CPUS);
-		if (!a->conf.control[0] && p->state == PLACE_WAITS)
+		if (a->alone && p->state == PLACE_WAITS)
 			agent_timer(a, &p->timer, DDP_PLACE_LATE_MS, on_timer,
 				    a);
 	}
@@ -271,7 +269,7 @@ void agent_place_here(struct agent *a, bool asks, bool gpus)
 	if (!p->asks) {
 		end_child(a);
 		p->state = PLACE_DONE;
-	} else if (p->failed) {
+	} else if (p->why[0]) {
 		done_without(a);
 	} else {
 		tell_child(a, PLACE_GO);

@@ -38,6 +38,7 @@ int agent_task_init(struct agent *a)
 		a->tasks[i].local = i;
 		a->tasks[i].pidfd = -1;
 		a->tasks[i].status = DDP_STATUS_UNKNOWN;
+		a->tasks[i].lead_depth = UINT32_MAX;
 	}
 	return 0;
 }

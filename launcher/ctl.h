@@ -14,6 +14,8 @@
  *   ctl_plan.c    barrier, master port, plan
  *   ctl_watch.c   silence, early ends
  *   ctl_fail.c    a failure: suspect or not, abort, last resort
+ *   ctl_life.c    what the processes of the life-cycle library say
+ *   ctl_pair.c    values by name, for that library
  *   ctl_end.c     the end of the step, as srun tells it
  *   ctl_helper.c  child processes: Slurm is asked by ddp-launch
  *   ctl_report.c  the lines for the user
@@ -30,6 +32,7 @@
 #include "core/ddp_ctlconf.h"
 #include "core/ddp_errfile.h"
 #include "core/ddp_io.h"
+#include "core/ddp_life.h"
 #include "core/ddp_plan.h"
 #include "core/ddp_wire.h"
 
@@ -65,6 +68,8 @@ struct ctl_frame {
 	size_t len;
 	uint8_t data[];
 };
+
+struct ctl_pair;
 
 /* What the kernel would not take at once. */
 struct ctl_out {
@@ -127,8 +132,11 @@ struct ctl_rank {
 	uint32_t pid;
 	uint32_t status;
 	uint8_t state, flags;
+	uint8_t life;		/* enum ddp_life_state */
 	bool dying;
+	bool blamed;		/* it has said why it aborts */
 	int64_t when_us;	/* of its end or of DYING */
+	int64_t left_us;	/* exit(0) while others may wait for it */
 };
 
 /* A helper process and its answer. */
@@ -191,6 +199,18 @@ struct ctl {
 	struct event *start_timer, *early_timer, *recheck_timer, *kill_timer;
 	uint32_t early_rank;	/* first with exit code 0, or CTL_NONE */
 	bool early_said;
+
+	/* the life-cycle library */
+	uint32_t life[DDP_LIFE_NSTATES];	/* ranks in each state */
+	struct event *ready_timer, *left_timer;
+	bool ready_armed;
+	uint32_t left_mpi;	/* first without MPI_Finalize, or CTL_NONE */
+	uint32_t left_rank;	/* with the lowest count, */
+	uint64_t left_count;	/* which is this, */
+	unsigned left_told;	/* if the agents were told of any */
+	bool left_blamed;
+	struct ctl_pair *pairs;
+	unsigned npairs, pairs_said;
 
 	/* the end */
 	struct event *end_timer, *quit_timer, *last_timer;
@@ -279,6 +299,16 @@ void ctl_fail_launch(struct ctl *ctl, uint32_t node, const char *fmt, ...)
 void ctl_fail_abort_node(struct ctl *ctl, uint32_t node);
 void ctl_fail_peer(struct ctl_peer *p);
 void ctl_fail_progress(struct ctl *ctl);
+
+/* ctl_life.c, ctl_pair.c: -1: the peer must be dropped. */
+int ctl_life_message(struct ctl_peer *p, const struct ddp_msg *m);
+int ctl_pair_message(struct ctl_peer *p, const struct ddp_msg *m);
+void ctl_pair_clear(struct ctl *ctl);
+void ctl_life_set(struct ctl *ctl, uint32_t rank, uint8_t state);
+/* What goes before an ABORT: NULL where the library is not used. */
+struct ctl_frame *ctl_life_order(const struct ctl *ctl);
+/* How long processes may end by themselves, before the signal. */
+uint32_t ctl_life_ms(const struct ctl *ctl);
 
 /* ctl_end.c: looks whether the step's end can be told. */
 void ctl_end_check(struct ctl *ctl);

@@ -148,7 +148,8 @@ int ctl_conf_tables(struct ctl *ctl, struct ddp_err *err)
 	}
 	qsort_r(ctl->by_name, ctl->nnodes, sizeof(*ctl->by_name), name_cmp,
 		ctl);
-	ctl->early_rank = CTL_NONE;
+	ctl->early_rank = ctl->left_mpi = CTL_NONE;
+	ctl->life[DDP_LIFE_NONE] = ctl->nranks;
 	/* The longest are READY, and texts of EXIT and NOTE. */
 	ctl->frame_max = 64 + 12 * (size_t)most;
 	if (ctl->frame_max < 2 * DDP_WIRE_TEXT)
@@ -165,6 +166,7 @@ void ctl_conf_clear(struct ctl *ctl)
 	free(ctl->nodes);
 	free(ctl->ranks);
 	free(ctl->by_name);
+	ctl_pair_clear(ctl);
 	ddp_plan_clear(&ctl->plan);
 	sodium_memzero(ctl->conf.key, sizeof(ctl->conf.key));
 	ddp_ctlconf_clear(&ctl->conf);

@@ -145,8 +145,8 @@ static int64_t patience(const struct ctl *ctl)
 	int64_t ms = CTL_EXIT_MS;
 
 	if (ctl->abort_us)
-		ms = ctl->conf.grace_ms + CTL_KILL_MS + CTL_EXIT_MS -
-			(ddp_io_now_us() - ctl->abort_us) / 1000;
+		ms = ctl->conf.grace_ms + ctl_life_ms(ctl) + CTL_KILL_MS +
+			CTL_EXIT_MS - (ddp_io_now_us() - ctl->abort_us) / 1000;
 	if (ctl->asking && ms < CTL_ASK_MS + CTL_EXIT_MS)
 		ms = CTL_ASK_MS + CTL_EXIT_MS;
 	return ms < CTL_EXIT_MS ? CTL_EXIT_MS : ms;
@@ -183,7 +183,7 @@ void ctl_end_srun_gone(struct ctl *ctl)
 	if (!ctl->exit_asked && !ctl_end_settled(ctl))
 		ctl_fail(ctl, &c, NULL);
 	ctl_timer(ctl, &ctl->end_timer, on_end,
-		  ctl->conf.grace_ms + CTL_ASK_MS + CTL_KILL_MS +
-		  CTL_EXIT_MS);
+		  ctl->conf.grace_ms + ctl_life_ms(ctl) + CTL_ASK_MS +
+		  CTL_KILL_MS + CTL_EXIT_MS);
 	ctl_end_check(ctl);
 }

@@ -92,11 +92,15 @@ static struct ctl_frame *abort_frame(struct ctl *ctl)
 	return ctl_frame_new(&m);
 }
 
-static void abort_peer(struct ctl_peer *p, struct ctl_frame *f)
+/* first: what goes before ABORT, or NULL. */
+static void abort_peer(struct ctl_peer *p, struct ctl_frame *first,
+		       struct ctl_frame *f)
 {
 	if (p->aborted)
 		return;
 	p->aborted = true;
+	if (first)
+		ctl_peer_send_frame(p, first);
 	ctl_peer_send_frame(p, f);
 	if (p->node == CTL_NONE)
 		return;
@@ -124,27 +128,29 @@ static void last_resort(struct ctl *ctl)
 	int64_t past = (ddp_io_now_us() - ctl->abort_us) / 1000;
 
 	ctl_timer(ctl, &ctl->kill_timer, on_kill_timer, ctl->conf.grace_ms +
-		  (ctl->lost ? LOST_MS : CTL_KILL_MS) - past);
+		  ctl_life_ms(ctl) + (ctl->lost ? LOST_MS : CTL_KILL_MS) - past);
 }
 
 void ctl_fail_abort_node(struct ctl *ctl, uint32_t node)
 {
-	struct ctl_frame *f;
+	struct ctl_frame *f, *first;
 
 	if (!ctl->nodes[node].peer || ctl->nodes[node].aborted)
 		return;
 	f = abort_frame(ctl);
 	if (!f)
 		return;
+	first = ctl_life_order(ctl);
 	if (!ctl->abort_us)
 		ctl->abort_us = ddp_io_now_us();
-	abort_peer(ctl->nodes[node].peer, f);
+	abort_peer(ctl->nodes[node].peer, first, f);
+	ctl_frame_put(first);
 	ctl_frame_put(f);
 }
 
 static void abort_all(struct ctl *ctl)
 {
-	struct ctl_frame *f = abort_frame(ctl);
+	struct ctl_frame *f = abort_frame(ctl), *first = ctl_life_order(ctl);
 	struct ctl_peer *p;
 
 	if (ctl->phase == CTL_WAIT)
@@ -153,7 +159,8 @@ static void abort_all(struct ctl *ctl)
 	ctl->abort_us = ddp_io_now_us();
 	TAILQ_FOREACH(p, &ctl->agents, link)
 		if (f)
-			abort_peer(p, f);
+			abort_peer(p, first, f);
+	ctl_frame_put(first);
 	ctl_frame_put(f);
 	last_resort(ctl);
 	ctl_fail_progress(ctl);
@@ -241,7 +248,7 @@ void ctl_fail_sweep(struct ctl_peer *p)
 		 "the step was cancelled");
 	f = ctl_frame_new(&m);
 	if (f)
-		abort_peer(p, f);
+		abort_peer(p, NULL, f);
 	ctl_frame_put(f);
 }
 
@@ -300,7 +307,8 @@ static void judge(struct ctl *ctl)
 	bool wait = ctl->phase == CTL_WAIT;
 	int sig = 0;
 
-	if ((ctl->phase == CTL_RUN || wait) && ctl->nevents &&
+	/* One that was a failure before stays one, whatever ends the others. */
+	if ((ctl->phase == CTL_RUN || wait) && ctl->nevents && !ctl->acted &&
 	    ddp_cause_is_suspect(&ctl->events[0]))
 		sig = same_signal(ctl, &ended, &killed);
 	if (sig && (wait ? !one_waits(ctl) :

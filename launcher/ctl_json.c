@@ -148,6 +148,20 @@ static const char *phase_name(enum ctl_phase phase)
 	return names[phase];
 }
 
+/* How many ranks are in each state of the life-cycle library. */
+static json_t *life_json(const struct ctl *ctl)
+{
+	json_t *o;
+
+	if (!ctl->plan.life || ctl->phase == CTL_STATELESS)
+		return json_null();
+	o = json_object();
+	for (int i = 0; i < DDP_LIFE_NSTATES; i++)
+		set(o, ddp_life_state_name((enum ddp_life_state)i),
+		    json_integer(ctl->life[i]));
+	return o;
+}
+
 static json_t *head_json(const struct ctl *ctl, bool live)
 {
 	json_t *o = json_object(), *master = json_object();
@@ -168,6 +182,7 @@ static json_t *head_json(const struct ctl *ctl, bool live)
 	set(o, live ? "now" : "end", time_json(ctl, ddp_io_now_us()));
 	set(o, "uptime", json_real(ctl->plan_us ? (double)(ddp_io_now_us() -
 						  ctl->plan_us) / 1e6 : 0));
+	set(o, "lifecycle", life_json(ctl));
 	set(o, "world_size", json_integer(ctl->nranks));
 	set(o, "nodes", json_integer(ctl->nnodes));
 	set(o, "nodes_ready", json_integer(ctl->ready));
@@ -204,6 +219,9 @@ static json_t *rank_json(const struct ctl *ctl, uint32_t i)
 	set_node(ctl, o, r->node);
 	set(o, "pid", r->pid ? json_integer(r->pid) : json_null());
 	set(o, "status", json_string(rank_state(ctl, r)));
+	set(o, "lifecycle", ctl->plan.life && ctl->phase != CTL_STATELESS ?
+	    json_string(ddp_life_state_name((enum ddp_life_state)r->life)) :
+	    json_null());
 	set_status(o, r->state == RANK_ENDED ? r->status :
 		   DDP_STATUS_UNKNOWN);
 	set(o, "time", time_json(ctl, r->state == RANK_ENDED ? r->when_us :

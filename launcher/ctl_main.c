@@ -116,7 +116,7 @@ static void stop(struct ctl *ctl)
 	struct event **timers[] = { &ctl->start_timer, &ctl->early_timer,
 		&ctl->recheck_timer, &ctl->kill_timer, &ctl->end_timer,
 		&ctl->quit_timer, &ctl->last_timer, &ctl->silence_timer,
-		&ctl->vanished_timer,
+		&ctl->vanished_timer, &ctl->ready_timer, &ctl->left_timer,
 		&ctl->srun_pid };
 
 	if (ctl->base) {

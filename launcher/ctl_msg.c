@@ -67,6 +67,7 @@ static void rank_ended(struct ctl_peer *p, const struct ddp_msg *m,
 	char how[64];
 
 	r->state = RANK_ENDED;
+	ctl_life_set(ctl, m->u.exit.rank, DDP_LIFE_GONE);
 	r->status = c->status;
 	r->flags = c->flags;
 	if (!r->dying)
@@ -114,6 +115,8 @@ static int rank_exit(struct ctl_peer *p, const struct ddp_msg *m)
 		return 0;
 	}
 	c.kind = ddp_cause_of_status(c.status);
+	if (c.kind && ctl->ranks[rank].blamed)
+		return 0;	/* it has said so before */
 	if (c.kind)
 		ctl_fail(ctl, &c, m->u.exit.text);
 	else
@@ -249,6 +252,6 @@ int ctl_msg_message(struct ctl_peer *p, const struct ddp_msg *m)
 	case DDP_MSG_BYE:
 		return bye(p);
 	default:
-		return -1;
+		return ctl_life_message(p, m);
 	}
 }

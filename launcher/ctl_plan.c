@@ -123,8 +123,9 @@ void ctl_plan_over(struct ctl *ctl)
 		go_stateless(ctl, who);
 		return;
 	}
-	snprintf(text, sizeof(text), "the tasks have ended, but %u of %u nodes "
-		 "had no agent (is spank_ddp.so loaded there?): %s",
+	snprintf(text, sizeof(text), "srun has ended the step, but %u of %u "
+		 "nodes had no agent (see its errors above; if there are none, "
+		 "is spank_ddp.so loaded there?): %s",
 		 ctl->needed - ctl->ready, ctl->needed, who);
 	ctl_fail(ctl, &c, text);
 }
@@ -182,6 +183,7 @@ static void start_all(struct ctl *ctl)
 	text = plan_text(ctl);
 	if (ctl->plan.het && !text)
 		return;
+	m.u.plan.flags = ctl->plan.life ? DDP_PLAN_LIFE : 0;
 	m.u.plan.port = ctl->port;
 	m.u.plan.text = text ? text : "";
 	m.u.plan.len = text ? (uint32_t)strlen(text) : 0;

@@ -84,6 +84,16 @@ void ctl_report_line(const struct ctl *ctl, size_t event, char *buf,
 		snprintf(buf, size, "rank %u on node %.100s ended first, with "
 			 "exit code 0, %s: %.200s", c->rank, node, when, text);
 		break;
+	case DDP_CAUSE_PROGRAM:
+		snprintf(buf, size, "rank %u on node %.100s aborted first: "
+			 "%.300s, exit code %d, pid %u, %s", c->rank, node,
+			 text[0] ? text : "it does not say why",
+			 ddp_cause_code(c), c->pid, when);
+		break;
+	case DDP_CAUSE_NOT_READY:
+		snprintf(buf, size, "rank %u on node %.100s was not ready, pid "
+			 "%u, %s: %.1400s", c->rank, node, c->pid, when, text);
+		break;
 	case DDP_CAUSE_NODE:
 		snprintf(buf, size, "node %.100s was lost first, %s: %.200s",
 			 node, when, text);

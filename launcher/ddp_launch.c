@@ -11,6 +11,7 @@
 #include "config.h"
 
 #include "core/ddp_explain.h"
+#include "core/ddp_site.h"
 #include "core/ddp_task.h"
 #include "launcher/launch.h"
 
@@ -25,7 +26,7 @@
 /* Options of this program: those of the plugin without "ddp-". */
 static const enum ddp_opt our_options[] = { DDP_OPT_EXPLAIN,
 	DDP_OPT_FRAMEWORKS, DDP_OPT_MASTER_PORT, DDP_OPT_MASTER_ADDR,
-	DDP_OPT_IFACE };
+	DDP_OPT_IFACE, DDP_OPT_LIFECYCLE };
 
 #define NOPTIONS (sizeof(our_options) / sizeof(our_options[0]))
 #define OPT_HELP 100
@@ -37,6 +38,7 @@ static const enum ddp_opt our_options[] = { DDP_OPT_EXPLAIN,
 struct launch {
 	struct launch_step step;
 	struct ddp_options options;
+	char library[4096];	/* libddp_lifecycle.so */
 	unsigned given;
 	bool commanded;	/* some of it on the command line */
 };
@@ -65,8 +67,10 @@ static void help(void)
 		const struct ddp_optdef *d = ddp_optdef_get(our_options[i]);
 		char name[64];
 
-		snprintf(name, sizeof(name), "--%s%s%s", d->key,
-			 d->arginfo ? "=" : "", d->arginfo ? d->arginfo : "");
+		snprintf(name, sizeof(name), "--%s%s%s%s", d->key,
+			 !d->arginfo ? "" : d->has_arg == 2 ? "[=" : "=",
+			 d->arginfo ? d->arginfo : "",
+			 d->has_arg == 2 ? "]" : "");
 		printf("  %-26s %s\n", name, d->usage);
 	}
 	printf("  %-26s %s\n  %-26s %s\n\n"
@@ -214,6 +218,7 @@ static void plan_init(const struct launch *l, struct ddp_plan *plan)
 	plan->port = l->options.port;
 	plan->iface = l->options.iface;
 	plan->het = l->step.het;
+	plan->life = l->options.lifecycle;
 	memcpy(plan->ifname, l->options.ifname, sizeof(plan->ifname));
 	memcpy(plan->addr, l->options.addr, sizeof(plan->addr));
 	if (restart)
@@ -253,9 +258,10 @@ static void get_plan(struct launch *l, struct ddp_task *t)
 				"--ddp-launch; give them to srun\n");
 		return;
 	}
-	snprintf(question, sizeof(question), "%.16s %u %u %u %s %d %s",
-		 restart ? restart : "", l->given, l->options.frameworks, l->options.port,
-		 l->options.addr, (int)l->options.iface, l->options.ifname);
+	snprintf(question, sizeof(question), "%.16s %u %u %u %s %d %s %d",
+		 restart ? restart : "", l->given, l->options.frameworks,
+		 l->options.port, l->options.addr, (int)l->options.iface,
+		 l->options.ifname, l->options.lifecycle);
 	text = launch_once(&l->step, question, local_tasks(), make_plan, l,
 			   &err);
 	if (!text || ddp_plan_parse(&t->plan, text, &err))
@@ -320,7 +326,7 @@ static int warn_replaced(void *arg, const struct ddp_var *v)
 	char shown[64];
 
 	(void)arg;
-	if (had && !(v->flags & DDP_VAR_DEFAULT) && strcmp(had, v->value) &&
+	if (had && !(v->flags & (DDP_VAR_DEFAULT | DDP_VAR_ADDS)) && strcmp(had, v->value) &&
 	    strcmp(had, DDP_SENTINEL))
 		fprintf(stderr, LAUNCH_MSG "warning: inherited %s=%s: replaced "
 			"by the launch\n", v->name,
@@ -337,6 +343,26 @@ static void speak(const struct launch *l, const struct ddp_task *t)
 	(void)ddp_env_each(&t->plan, &t->r, warn_replaced, NULL);
 	if (l->options.explain)
 		ddp_explain(&t->plan, l->step.nodes, &ops);
+}
+
+/* Beside this program, as in an image, or where both were installed. */
+static void find_library(struct launch *l)
+{
+	static const char name[] = "libddp_lifecycle.so";
+	struct ddp_site site;
+	ssize_t n = readlink("/proc/self/exe", l->library,
+			     sizeof(l->library) - sizeof(name));
+	char *slash;
+
+	l->library[n > 0 ? n : 0] = '\0';
+	slash = strrchr(l->library, '/');
+	if (slash) {
+		memcpy(slash + 1, name, sizeof(name));
+		if (!access(l->library, R_OK))
+			return;
+	}
+	ddp_site_init(&site);
+	(void)ddp_text_copy(l->library, sizeof(l->library), site.lifecycle);
 }
 
 /*
@@ -399,7 +425,7 @@ static void hold_streams(void)
 int main(int argc, char **argv)
 {
 	const struct ddp_task_ops ops = { env_get, env_set, env_say, NULL };
-	struct launch l;
+	static struct launch l;
 	struct ddp_task t;
 	struct ddp_err err;
 	int rc, first;
@@ -425,11 +451,13 @@ int main(int argc, char **argv)
 	t.r.node = l.step.nodeid;
 	t.r.nodename = l.step.nodename;
 	t.torchrun = ddp_task_argv_torchrun(argc - first, argv + first);
+	find_library(&l);
+	t.library = l.library;
 	speak(&l, &t);
 	if (ddp_task_apply(&t, &ops, &err))
 		fail(1, &err);
 	unsetenv(DDP_PLAN_ENV);
 	unsetenv(DDP_HET_ENV);
-	ddp_plan_clear(&t.plan);
+	ddp_task_clear(&t);
 	become(argv + first);
 }

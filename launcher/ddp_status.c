@@ -160,15 +160,38 @@ static long long number_of(const json_t *o, const char *key)
 	return (long long)json_integer_value(json_object_get(o, key));
 }
 
-static void print_rank(const json_t *r)
+/* Ranks by the states of the life-cycle library: "2 ready, 6 running". */
+static void print_lifecycle(const json_t *doc)
 {
-	char node[128], state[32], sig[24];
+	json_t *counts = json_object_get(doc, "lifecycle");
+	const char *key, *between = "lifecycle: ";
+	json_t *n;
+	char name[32];
+
+	if (!json_is_object(counts))
+		return;
+	json_object_foreach(counts, key, n)
+		if (json_integer_value(n) > 0) {
+			printf("%s%lld %s", between,
+			       (long long)json_integer_value(n),
+			       ddp_text_safe(key, name, sizeof(name)));
+			between = ", ";
+		}
+	putchar('\n');
+}
+
+static void print_rank(const json_t *r, bool life)
+{
+	char node[128], state[32], sig[24], stage[32];
 	const json_t *code = json_object_get(r, "code");
 	const json_t *signal = json_object_get(r, "signal");
 
-	printf("%7lld  %-20s %9lld  %s", number_of(r, "rank"),
-	       text_of(r, "node", node, sizeof(node)), number_of(r, "pid"),
-	       text_of(r, "status", state, sizeof(state)));
+	printf("%7lld  %-20s %9lld  ", number_of(r, "rank"),
+	       text_of(r, "node", node, sizeof(node)), number_of(r, "pid"));
+	if (life)
+		printf("%-9s  ", text_of(r, "lifecycle", stage,
+					 sizeof(stage)));
+	printf("%s", text_of(r, "status", state, sizeof(state)));
 	if (json_is_integer(code))
 		printf(" %lld", (long long)json_integer_value(code));
 	if (json_is_integer(signal))
@@ -194,6 +217,7 @@ static void print_table(const json_t *doc, uint32_t uid)
 	const json_t *up = json_object_get(doc, "uptime");
 	const json_t *cause = json_object_get(doc, "cause");
 	const json_t *ranks = json_object_get(doc, "ranks");
+	bool life = json_is_object(json_object_get(doc, "lifecycle"));
 	char a[512], b[512], user[64];
 	long long n = number_of(doc, "world_size"), m = number_of(doc, "nodes");
 
@@ -210,9 +234,11 @@ static void print_table(const json_t *doc, uint32_t uid)
 	text_of(doc, "last_event", a, sizeof(a));
 	if (a[0])
 		printf("last: %s\n", a);
-	printf("%7s  %-20s %9s  %s\n", "RANK", "NODE", "PID", "STATE");
+	print_lifecycle(doc);
+	printf("%7s  %-20s %9s  %s%s\n", "RANK", "NODE", "PID",
+	       life ? "LIFECYCLE  " : "", "STATE");
 	for (size_t i = 0; i < json_array_size(ranks); i++)
-		print_rank(json_array_get(ranks, i));
+		print_rank(json_array_get(ranks, i), life);
 }
 
 static void ask_one(struct ask *a, const char *name, uint32_t uid)

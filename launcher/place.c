@@ -187,14 +187,10 @@ static void answer_nothing(struct place *p, const struct ddp_err *err)
 	bool strict = ddp_place_is_strict(p->req);
 
 	for (unsigned i = 0; i < p->n; i++) {
-		size_t pos = 0;
-
 		p->out[i].state = strict ? DDP_PLACE_REFUSED : DDP_PLACE_DONE;
 		if (strict)
-			(void)ddp_text_add(p->out[i].why, DDP_PLACE_TEXT, &pos,
-				"the policy %s cannot be judged: %s",
-				ddp_bind_policy_name(p->req->policy),
-				err->text);
+			ddp_place_unjudged(p->req, err->text, p->out[i].why,
+					   DDP_PLACE_TEXT);
 	}
 	place_warn(p, "ranks are not bound to CPUs: %s", err->text);
 }

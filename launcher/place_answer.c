@@ -128,6 +128,8 @@ static void set_list(const struct place *p, unsigned i, const struct order *o)
 
 static void answer_gpus(struct place *p, const struct order *node)
 {
+	uint32_t vendor = place_vendor(p);
+
 	for (unsigned i = 0; i < p->n; i++) {
 		struct order mine = *node;
 
@@ -143,7 +145,7 @@ static void answer_gpus(struct place *p, const struct order *node)
 			set_list(p, i, &mine);
 		}
 		p->out[i].pci_order = p->topo->ngpus > 0;
-		p->out[i].vendor = place_vendor(p);
+		p->out[i].vendor = vendor;
 		tell_devices(p, i, &mine);
 	}
 }
@@ -177,19 +179,17 @@ static uint32_t own_cores(const struct place *p, unsigned i)
 	return sum < 1 ? 1 : (uint32_t)(sum + 1e-6);
 }
 
-static void answer_cpus(const struct place *p, unsigned i)
+/* all: every NUMA node of the machine. */
+static void answer_cpus(const struct place *p, unsigned i, uint64_t all)
 {
 	const struct ddp_bind_rank *r = rank_of(p, i);
 	struct ddp_placed *out = &p->out[i];
 	const struct topo *t = p->topo;
-	uint64_t all = topo_numa_of(t, hwloc_topology_get_topology_cpuset(
-					    t->hw));
 
-	if (!is_bound(p)) {
-		out->cores = p->fixed_cpus ? own_cores(p, i) : 0;
+	if (p->fixed_cpus || is_bound(p))
+		out->cores = own_cores(p, i);
+	if (!is_bound(p))
 		return;
-	}
-	out->cores = own_cores(p, i);
 	out->set_cpus = true;
 	for (unsigned u = 0; u < r->npus; u++) {
 		unsigned cpu = p->plan->pu[r->pus[u]]->os_index;
@@ -353,6 +353,9 @@ static void hint(struct place *p)
 
 void place_answer(struct place *p)
 {
+	const struct topo *t = p->topo;
+	uint64_t all = topo_numa_of(t, hwloc_topology_get_topology_cpuset(
+					    t->hw));
 	struct order node = { .n = 0 };
 	size_t before = strlen(p->warning);
 
@@ -365,7 +368,7 @@ void place_answer(struct place *p)
 	count_users(p);
 	for (unsigned i = 0; i < p->n; i++) {
 		p->out[i].state = DDP_PLACE_DONE;
-		answer_cpus(p, i);
+		answer_cpus(p, i, all);
 	}
 	check_far(p);
 	hint(p);

@@ -29,9 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* All questions, then all answers. */
-static int place_all(const struct ddp_gate *gate, struct place *p,
-		     struct place_result *r)
+static int get_asks(const struct ddp_gate *gate, struct place *p)
 {
 	int rc = 0;
 
@@ -41,9 +39,13 @@ static int place_all(const struct ddp_gate *gate, struct place *p,
 		return -1;
 	for (uint32_t i = 0; i < p->n && !rc; i++)
 		rc = ddp_gate_get_ask(gate, i, &p->ask[i]);
-	if (rc)
-		return -1;
-	r->refused = place_make(p);
+	return rc;
+}
+
+static int put_answers(const struct ddp_gate *gate, const struct place *p)
+{
+	int rc = 0;
+
 	for (uint32_t i = 0; i < p->n && !rc; i++)
 		rc = ddp_gate_put_placed(gate, i, &p->out[i]);
 	return rc;
@@ -74,15 +76,12 @@ static char next_word(void)
 }
 
 /* Where the first task has no GPU, but another one. */
-static bool any_gpu(const struct ddp_gate *gate, unsigned n)
+static bool any_gpu(const struct place *p)
 {
-	struct ddp_ask *ask = calloc(1, sizeof(*ask));
 	bool any = false;
 
-	for (uint32_t i = 0; ask && i < n && !any; i++)
-		any = !ddp_gate_get_ask(gate, i, ask) &&
-			(ask->list_set || ask->step_gpus);
-	free(ask);
+	for (unsigned i = 0; i < p->n && !any; i++)
+		any = p->ask[i].list_set || p->ask[i].step_gpus;
 	return any;
 }
 
@@ -110,15 +109,20 @@ static int run(struct place *p)
 	rc = load(p, word == PLACE_DEVICES, &err);
 	if (next_word() != PLACE_GO)
 		return 1;
-	if (!rc && !p->devices && any_gpu(&gate, p->n)) {
+	if (!rc && get_asks(&gate, p))
+		return 1;
+	if (!rc && !p->devices && any_gpu(p)) {
 		place_clear(p);
 		rc = load(p, true, &err);
 	}
 	alarm(PLACE_MS / 1000 + 1);
-	if (rc)
+	if (rc) {
 		tell(err.text, strlen(err.text));
-	else if (!place_all(&gate, p, &r))
-		tell(&r, sizeof(r));
+	} else {
+		r.refused = place_make(p);
+		if (!put_answers(&gate, p))
+			tell(&r, sizeof(r));
+	}
 	place_clear(p);
 	free(p->ask);
 	free(p->out);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slurmstepd's side of full mode, and of the ranks' places: a gate before anything runs, an agent that
- * is the user's own program and no child of slurmstepd's, and word to it of
- * every task. slurmstepd never waits for the agent and believes nothing of
- * it. The functions may be called in short-lived children of slurmstepd
- * (SlurmdParameters=contain_spank): they share nothing but descriptors.
+ * slurmstepd's side of full mode, and of the ranks' places: a gate before
+ * anything runs, an agent that is the user's own program and no child of
+ * slurmstepd's, and word to it of every task. slurmstepd never waits for the
+ * agent and believes nothing of it. The functions may be called in short-lived
+ * children of slurmstepd (SlurmdParameters=contain_spank): they share nothing
+ * but descriptors.
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -45,8 +46,7 @@
 #define REFUSED_MS 15000
 
 static struct ddp_gate gate = DDP_GATE_NONE;
-static bool controlled;	/* slurmstepd: there is a controller */
-static bool told_by_agent;	/* a task: the same, and it will say why */
+static bool controlled;	/* there is a controller; the agent tells it why */
 static pid_t stepd;
 static uid_t user;
 static gid_t group;
@@ -56,15 +56,6 @@ static int pidfd_of(pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* Its value is not looked at. */
-static bool is_set(spank_t sp, const char *name)
-{
-	char probe[2];
-
-	return spank_getenv(sp, name, probe, sizeof(probe)) !=
-		ESPANK_ENV_NOEXIST;
-}
-
 void ddp_agent_gate(spank_t sp)
 {
 	struct ddp_err err;
@@ -72,9 +63,10 @@ void ddp_agent_gate(spank_t sp)
 
 	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
 	    !ddp_compat_step_is_normal(step) ||
-	    (!is_set(sp, DDP_CONTROL_ENV) && !is_set(sp, DDP_PLACE_ENV)))
+	    (!ddp_spank_is_set(sp, DDP_CONTROL_ENV) &&
+	     !ddp_spank_is_set(sp, DDP_PLACE_ENV)))
 		return;
-	controlled = is_set(sp, DDP_CONTROL_ENV);
+	controlled = ddp_spank_is_set(sp, DDP_CONTROL_ENV);
 	stepd = getpid();
 	if (spank_get_item(sp, S_JOB_UID, &user) != ESPANK_SUCCESS ||
 	    spank_get_item(sp, S_JOB_GID, &group) != ESPANK_SUCCESS)
@@ -135,42 +127,6 @@ void ddp_agent_clear(void)
 	ddp_gate_close(&gate);
 }
 
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-
-	if (fd < 0)
-		return;
-	(void)!write(fd, text, strlen(text));
-	close(fd);
-}
-
-/*
- * Leave the step's cgroups of v1 while still root: Slurm removes them when
- * the step ends, and the agent may be there some milliseconds longer. With
- * v2 slurmstepd's own leaf is kept that long. The kernel wrote the file.
- */
-static void leave_cgroups(void)
-{
-	char text[4096], path[512], *line, *save = NULL;
-
-	(void)ddp_io_read_file("/proc/self/cgroup", text, sizeof(text));
-	for (line = strtok_r(text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		char *name = strchr(line, ':'), *at;
-
-		at = name ? strchr(++name, ':') : NULL;
-		if (!at || at == name || !strstr(at, "/slurm"))
-			continue;
-		*at = '\0';
-		if (!strncmp(name, "name=", 5))
-			name += 5;
-		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cgroup.procs",
-			 name);
-		write_file(path, "0\n");
-	}
-}
-
 /* From slurmstepd's mixed ids to the user's alone, for good. 0 or errno. */
 static int become_user(void)
 {
@@ -178,8 +134,8 @@ static int become_user(void)
 	gid_t gid = getegid();
 
 	if (!uid || !setresuid(-1, 0, -1)) {
-		leave_cgroups();
-		write_file("/proc/self/oom_score_adj", "0\n");
+		ddp_child_leave_cgroups();
+		ddp_child_oom_normal();
 	}
 	if (setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
 		return errno;
@@ -218,7 +174,6 @@ static void send_conf(spank_t sp, const struct ddp_site *site)
 {
 	const char *name = getenv("SLURMD_NODENAME");
 	struct ddp_gate_conf conf;
-	char text[16];
 
 	memset(&conf, 0, sizeof(conf));
 	conf.stepd = stepd;
@@ -226,15 +181,13 @@ static void send_conf(spank_t sp, const struct ddp_site *site)
 	(void)spank_get_item(sp, S_JOB_STEPID, &conf.step);
 	(void)spank_get_item(sp, S_JOB_LOCAL_TASK_COUNT, &conf.tasks);
 	/* In a heterogeneous job the first component's, as tasks see it. */
-	if (spank_getenv(sp, "SLURM_JOB_ID", text, sizeof(text)) ==
-	    ESPANK_SUCCESS)
-		(void)ddp_text_u32(text, 0, UINT32_MAX, &conf.job);
+	(void)ddp_spank_env_u32(sp, "SLURM_JOB_ID", &conf.job);
 	(void)ddp_text_copy(conf.name, sizeof(conf.name), name ? name : "?");
-	conf.place = is_set(sp, DDP_PLACE_ENV);
+	conf.place = ddp_spank_is_set(sp, DDP_PLACE_ENV);
 	memcpy(conf.helpers, site->helpers, sizeof(conf.helpers));
 	memcpy(conf.topology, site->topology, sizeof(conf.topology));
 	memcpy(conf.sysroot, site->sysroot, sizeof(conf.sysroot));
-	if (!is_set(sp, DDP_CONTROL_ENV) ||
+	if (!ddp_spank_is_set(sp, DDP_CONTROL_ENV) ||
 	    spank_getenv(sp, DDP_CONTROL_ENV, conf.control,
 			 sizeof(conf.control)) == ESPANK_SUCCESS)
 		(void)ddp_gate_send_conf(gate.ours, &conf);
@@ -317,14 +270,6 @@ void ddp_agent_exited(spank_t sp)
 		ddp_drain();
 }
 
-static int env_number(spank_t sp, const char *name, uint32_t *out)
-{
-	char text[16];
-
-	return spank_getenv(sp, name, text, sizeof(text)) == ESPANK_SUCCESS ?
-		ddp_text_u32(text, 0, UINT32_MAX, out) : -1;
-}
-
 /* Tell the agent that this task waits; ids are the whole step's. */
 static int tell_here(spank_t sp, const struct ddp_ask *ask,
 		     struct ddp_err *err)
@@ -334,8 +279,8 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 	int local = 0, lost;
 
 	if (spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS ||
-	    env_number(sp, "SLURM_PROCID", &m.rank) ||
-	    env_number(sp, "SLURM_NODEID", &m.node))
+	    !ddp_spank_env_u32(sp, "SLURM_PROCID", &m.rank) ||
+	    !ddp_spank_env_u32(sp, "SLURM_NODEID", &m.node))
 		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
 				   "which task this is");
 	m.local = (uint32_t)local;
@@ -351,7 +296,7 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
 	/* Without a controller there is nothing else to wait for; and nobody
 	 * else knows of a policy that is to be judged. */
 	return lost && gate.file >= 0 &&
-		(!told_by_agent || ddp_place_is_strict(&ask->req)) ?
+		(!controlled || ddp_place_is_strict(&ask->req)) ?
 		ddp_err_set(err, DDP_ESYS, DDP_PLACE_NO_ROOM) : 0;
 }
 
@@ -362,7 +307,7 @@ static int tell_here(spank_t sp, const struct ddp_ask *ask,
  */
 static void end_refused(const struct ddp_placed *placed)
 {
-	if (!told_by_agent)
+	if (!controlled)
 		return;
 	if (placed->state != DDP_PLACE_REFUSED)
 		(void)poll(NULL, 0, REFUSED_MS);
@@ -442,7 +387,6 @@ int ddp_agent_wait(spank_t sp, const struct ddp_ask *ask,
 		return -1;
 	if (!start_ms && !ask->valid)
 		return 0;
-	told_by_agent = start_ms;
 	if (tell_here(sp, ask, err))
 		return -1;
 	(void)spank_get_item(sp, S_TASK_ID, &local);

@@ -13,6 +13,7 @@
 #include "core/ddp_control.h"
 #include "core/ddp_ctlconf.h"
 #include "core/ddp_io.h"
+#include "core/ddp_life.h"
 #include "core/ddp_probe.h"
 #include "spank/spank_ddp.h"
 
@@ -241,6 +242,7 @@ static int fill_conf(struct ddp_ctlconf *c, const struct ddp_spank *state,
 	c->start_ms = o->start_ms;
 	c->node_ms = o->node_ms;
 	c->prefer = o->prefer;
+	c->ready_ms = o->ready_ms;
 	if (report_name(o->report, c, c->report, sizeof(c->report), err) ||
 	    ddp_text_copy(c->launcher, sizeof(c->launcher),
 			  state->site.launcher))
@@ -271,8 +273,9 @@ int ddp_ctl_tell(const struct ddp_spank *state, const struct ddp_plan *plan,
 	explicit_bzero(conf.key, sizeof(conf.key));
 	ddp_ctlconf_clear(&conf);
 	if (!rc)
-		rc = ddp_channel_start(ctl.channel,
-				       state->options.grace_ms, err);
+		rc = ddp_channel_start(ctl.channel, state->options.grace_ms +
+				       (plan->life ? DDP_LIFE_LIMIT_MS : 0),
+				       err);
 	if (!rc)
 		ctl.channel = -1;	/* the channel's now */
 	return rc;

@@ -203,6 +203,17 @@ int ddp_place_take(spank_t sp, const struct ddp_ask *ask,
 		   struct ddp_placed *placed, const struct ddp_place_facts *f,
 		   struct ddp_err *err);
 
+/* spank_env.c: a task's environment */
+
+/* Set to anything? The value is not looked at. */
+bool ddp_spank_is_set(spank_t sp, const char *name);
+/* A number from 0; false, and *out as it was: not set, or none. */
+bool ddp_spank_env_u32(spank_t sp, const char *name, uint32_t *out);
+
+/* spank_hint.c: a batch script that was given a launch, and has no srun in it,
+ * is told so. With the user's ids. */
+void ddp_hint_batch(spank_t sp);
+
 /* spank_step.c: a task, with the user's ids, before its exec */
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state);
 

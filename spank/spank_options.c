@@ -161,6 +161,8 @@ int ddp_spank_options_export(const struct ddp_spank *state)
 			text = ddp_mode_name(state->options.mode);
 		else if (i == DDP_OPT_EXPLAIN)
 			text = state->options.explain ? "1" : "0";
+		else if (i == DDP_OPT_LIFECYCLE)
+			text = state->options.lifecycle ? "on" : "off";
 		snprintf(name, sizeof(name), "SLURM_%s",
 			 ddp_optdef_get(i)->env);
 		if (setenv(name, text, 1))

@@ -31,6 +31,11 @@ int ddp_srun_post_opt(struct ddp_spank *state)
 		exit(1);
 	}
 	ddp_spank_options_idle(state);
+	if (state->given & 1U << DDP_OPT_READY_TIMEOUT &&
+	    state->options.ready_ms && !state->options.lifecycle &&
+	    !state->components)
+		slurm_spank_log(DDP_MSG "warning: --ddp-ready-timeout has no "
+				"effect without --ddp-lifecycle");
 	if (++state->components > 1 && state->options.mode != DDP_MODE_OFF &&
 	    ((state->options.mode == DDP_MODE_FULL &&
 	      ddp_ctl_announce(state, &err)) ||
@@ -121,6 +126,7 @@ void ddp_srun_plan_init(const struct ddp_spank *state, struct ddp_plan *plan)
 	plan->iface = o->iface;
 	memcpy(plan->ifname, o->ifname, sizeof(plan->ifname));
 	memcpy(plan->addr, o->addr, sizeof(plan->addr));
+	plan->life = o->lifecycle;
 	plan->verify = ddp_cmdline_task_prolog();
 	if (restart)
 		(void)ddp_text_u32(restart, 0, UINT32_MAX, &plan->restart);

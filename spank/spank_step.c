@@ -11,28 +11,31 @@
 #include "compat/ddp_compat.h"
 #include "core/ddp_control.h"
 #include "core/ddp_errfile.h"
+#include "core/ddp_life.h"
 #include "core/ddp_task.h"
 #include "spank/spank_ddp.h"
+#include "spank/spank_facts.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What slurmstepd itself says of a task; ids are the whole step's. */
-struct facts {
-	uint32_t job, step, nnodes, ntasks, node, local_tasks, rank, local;
-	uint32_t shown;		/* the rank for messages: always the global */
-	char name[128];
+/* All of a task on its way to the program. */
+struct start {
+	struct ddp_facts f;
+	struct ddp_task t;
+	struct ddp_ask ask;
+	struct ddp_placed placed;
+	struct ddp_gate_answer answer;
 };
 
 /*
  * Say why and end the task. Not by the return code: Slurm adds two lines of
  * noise to it, and ignores it where plugstack.conf says "optional".
  */
-static void __attribute__((noreturn)) refuse(const struct facts *f,
+static void __attribute__((noreturn)) refuse(const struct ddp_facts *f,
 					     const struct ddp_err *err)
 {
 	(void)ddp_agent_why(f->local, err->text);
@@ -41,97 +44,14 @@ static void __attribute__((noreturn)) refuse(const struct facts *f,
 	_exit(1);
 }
 
-static bool get_u32(spank_t sp, spank_item_t item, uint32_t *out)
-{
-	return spank_get_item(sp, item, out) == ESPANK_SUCCESS;
-}
-
-/* All of a task on its way to the program. */
-struct start {
-	struct facts f;
-	struct ddp_task t;
-	struct ddp_ask ask;
-	struct ddp_placed placed;
-	struct ddp_gate_answer answer;
-};
-
-/* slurmstepd has set these in the task's environment itself, just before. */
-static bool env_u32(spank_t sp, const char *name, uint32_t *out)
-{
-	char text[16];
-
-	return spank_getenv(sp, name, text, sizeof(text)) == ESPANK_SUCCESS &&
-		!ddp_text_u32(text, 0, UINT32_MAX, out);
-}
-
-static int get_facts(spank_t sp, struct facts *f, struct ddp_err *err)
-{
-	int local = 0;
-
-	if (spank_getenv(sp, "SLURMD_NODENAME", f->name, sizeof(f->name)) !=
-	    ESPANK_SUCCESS)
-		strcpy(f->name, "?");
-	if (!get_u32(sp, S_TASK_GLOBAL_ID, &f->rank) ||
-	    !get_u32(sp, S_JOB_ID, &f->job) ||
-	    !get_u32(sp, S_JOB_STEPID, &f->step) ||
-	    !get_u32(sp, S_JOB_NNODES, &f->nnodes) ||
-	    !get_u32(sp, S_JOB_TOTAL_TASK_COUNT, &f->ntasks) ||
-	    !get_u32(sp, S_JOB_NODEID, &f->node) ||
-	    !get_u32(sp, S_JOB_LOCAL_TASK_COUNT, &f->local_tasks) ||
-	    spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS)
-		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
-				   "which task this is");
-	f->local = (uint32_t)local;
-	if (!env_u32(sp, "SLURM_PROCID", &f->shown))
-		f->shown = f->rank;
-	/* In a heterogeneous job the first component's, as tasks see it. */
-	(void)env_u32(sp, "SLURM_JOB_ID", &f->job);
-	return 0;
-}
-
-/* SPANK's ids are of one component; the environment has the global ones. */
-static int globalize(spank_t sp, struct facts *f,
-		     const struct ddp_layout *l, struct ddp_err *err)
-{
-	if (!env_u32(sp, "SLURM_PROCID", &f->rank) ||
-	    !env_u32(sp, "SLURM_NODEID", &f->node))
-		return ddp_err_set(err, DDP_ESYS, "slurmstepd does not say "
-				   "which task this is");
-	f->nnodes = l->nnodes;
-	f->ntasks = l->ntasks;
-	return 0;
-}
-
-/* slurmstepd's counts decide over the plan's. */
-static int check_plan(const struct facts *f, const struct ddp_plan *plan,
-		      struct ddp_err *err)
-{
-	const struct ddp_layout *l = &plan->layout;
-
-	if (f->job != plan->job || f->step != plan->step)
-		return ddp_err_set(err, DDP_EINCONS, "the launch plan is for "
-			"step %u.%u, this is %u.%u; unset " DDP_PLAN_ENV,
-			plan->job, plan->step, f->job, f->step);
-	if (f->nnodes != l->nnodes || f->ntasks != l->ntasks ||
-	    f->node >= l->nnodes || f->rank >= l->ntasks ||
-	    l->tasks[f->node] != f->local_tasks ||
-	    f->local >= f->local_tasks || (!f->rank && f->node != l->first))
-		return ddp_err_set(err, DDP_EINCONS, "the launch plan has %u "
-			"tasks on %u nodes, slurmstepd has %u on %u (node %u: "
-			"%u tasks)", l->ntasks, l->nnodes, f->ntasks,
-			f->nnodes, f->node, f->local_tasks);
-	return 0;
-}
-
 /* A launch was asked for, and this srun knows nothing of launches. */
 static void warn_no_plan(spank_t sp)
 {
-	char mode[16], probe[2];
+	char mode[16];
 
 	if (spank_getenv(sp, "SLURM_DDP_LAUNCH", mode, sizeof(mode)) !=
 	    ESPANK_SUCCESS || !mode[0] || !strcmp(mode, "off") ||
-	    spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) !=
-	    ESPANK_ENV_NOEXIST)
+	    ddp_spank_is_set(sp, DDP_HET_ENV))
 		return;
 	dprintf(STDERR_FILENO, DDP_MSG "warning: SLURM_DDP_LAUNCH is set, but "
 		"srun made no launch plan: the plugstack.conf that srun reads "
@@ -140,9 +60,9 @@ static void warn_no_plan(spank_t sp)
 
 /* The text of the plan; NULL if this task is no launch of ours. */
 static char *read_plan(spank_t sp, const struct ddp_spank *state,
-		       const struct facts *f)
+		       const struct ddp_facts *f)
 {
-	char *text = malloc(DDP_PLAN_MAX), probe[2];
+	char *text = malloc(DDP_PLAN_MAX);
 	struct ddp_err err;
 	spank_err_t rc;
 
@@ -160,8 +80,7 @@ static char *read_plan(spank_t sp, const struct ddp_spank *state,
 		ddp_err_set(&err, DDP_ENOSPC, "launch plan: too long");
 		refuse(f, &err);
 	}
-	if (spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) ==
-	    ESPANK_ENV_NOEXIST)
+	if (!ddp_spank_is_set(sp, DDP_HET_ENV))
 		return NULL;
 	text = ddp_het_plan(sp, state, &err);
 	if (!text)
@@ -253,9 +172,8 @@ static void no_place(struct start *s, const char *why)
 	struct ddp_err err;
 
 	if (ddp_place_is_strict(&s->ask.req)) {
-		ddp_err_set(&err, DDP_ESYS, "the policy %s cannot be judged: "
-			    "%s", ddp_bind_policy_name(s->ask.req.policy),
-			    why);
+		ddp_place_unjudged(&s->ask.req, why, err.text,
+				   sizeof(err.text));
 		refuse(&s->f, &err);
 	}
 	if (!s->f.local)
@@ -293,21 +211,32 @@ static int start_watch(const struct start *s, const char *command,
 					       place, err) : 0;
 }
 
+/* The socket of an outer step's agent, which a task has handed on. */
+static void forget_socket(spank_t sp)
+{
+	static const char ours[] = DDP_LIFE_PREFIX;
+	char had[DDP_GATE_DIR_MAX];
+
+	if (spank_getenv(sp, DDP_LIFE_SOCKET, had, sizeof(had)) ==
+	    ESPANK_SUCCESS && !strncmp(had, ours, sizeof(ours) - 1))
+		(void)spank_unsetenv(sp, DDP_LIFE_SOCKET);
+}
+
 static int carry_out(spank_t sp, const struct ddp_spank *state,
 		     struct start *s, const char *text, struct ddp_err *err)
 {
 	const struct ddp_task_ops ops = { task_get, task_set, task_say, sp };
 	const struct ddp_gate_answer *a = &s->answer;
 	struct ddp_task *t = &s->t;
-	struct facts *f = &s->f;
+	struct ddp_facts *f = &s->f;
 	char **argv = NULL;
 	int argc = 0;
 
 	if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
 		argc = 0;
 	if (ddp_plan_parse(&t->plan, text, err) || take_answer(t, a, err) ||
-	    (t->plan.het && globalize(sp, f, &t->plan.layout, err)) ||
-	    check_plan(f, &t->plan, err) ||
+	    (t->plan.het && ddp_facts_globalize(sp, f, &t->plan.layout, err)) ||
+	    ddp_facts_check(f, &t->plan, err) ||
 	    ddp_site_check(&state->site, t->plan.given, t->plan.port, err))
 		return -1;
 	/* Without a controller srun's plan reaches one component only, and the
@@ -322,6 +251,9 @@ static int carry_out(spank_t sp, const struct ddp_spank *state,
 	t->r.node = f->node;
 	t->r.nodename = f->name;
 	t->torchrun = ddp_task_argv_torchrun(argc, argv);
+	t->library = state->site.lifecycle;
+	t->r.life = a->state == DDP_GATE_OPEN && a->life[0] ? a->life : NULL;
+	forget_socket(sp);
 	if (take_place(sp, s, err) || ddp_task_apply(t, &ops, err))
 		return -1;
 	if (set_error_file(sp, t, a) ||
@@ -340,29 +272,23 @@ static void unset_reduce(spank_t sp)
 		(void)spank_unsetenv(sp, DDP_REDUCE_ENV);
 }
 
-static bool has_control(spank_t sp)
-{
-	char probe[2];
-
-	return spank_getenv(sp, DDP_CONTROL_ENV, probe, sizeof(probe)) !=
-		ESPANK_ENV_NOEXIST;
-}
-
 /*
  * With a controller: what is wrong with this node is said before the step
  * may start, so that no program starts anywhere. The controller says it then,
  * once; it has the text from the agent.
  */
-static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
+static void check_early(spank_t sp, const struct ddp_spank *state,
+			const struct ddp_facts *f, struct ddp_task *t)
 {
 	char *text = malloc(DDP_PLAN_MAX);
 	struct ddp_err err;
 
-	if (text && has_control(sp) &&
+	t->library = state->site.lifecycle;
+	if (text && ddp_spank_is_set(sp, DDP_CONTROL_ENV) &&
 	    spank_getenv(sp, DDP_PLAN_ENV, text, (int)DDP_PLAN_MAX) ==
 	    ESPANK_SUCCESS && !ddp_plan_parse(&t->plan, text, &err) &&
 	    t->plan.mode == DDP_MODE_FULL && !t->plan.het &&
-	    (check_plan(f, &t->plan, &err) || ddp_task_check(t, &err))) {
+	    (ddp_facts_check(f, &t->plan, &err) || ddp_task_check(t, &err))) {
 		if (ddp_agent_why(f->local, err.text))
 			refuse(f, &err);
 		_exit(1);
@@ -374,12 +300,8 @@ static void check_early(spank_t sp, const struct facts *f, struct ddp_task *t)
 /* A launch of ours? Only then is there anything to wait for. */
 static bool has_plan(spank_t sp)
 {
-	char probe[2];
-
-	return spank_getenv(sp, DDP_PLAN_ENV, probe, sizeof(probe)) !=
-		ESPANK_ENV_NOEXIST ||
-		spank_getenv(sp, DDP_HET_ENV, probe, sizeof(probe)) !=
-		ESPANK_ENV_NOEXIST;
+	return ddp_spank_is_set(sp, DDP_PLAN_ENV) ||
+		ddp_spank_is_set(sp, DDP_HET_ENV);
 }
 
 /*
@@ -389,7 +311,7 @@ static bool has_plan(spank_t sp)
 static void wait_for_start(spank_t sp, const struct ddp_spank *state,
 			   struct start *s)
 {
-	bool control = has_control(sp);
+	bool control = ddp_spank_is_set(sp, DDP_CONTROL_ENV);
 	struct ddp_err err;
 	int rc = 0;
 
@@ -419,9 +341,9 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 	char *text;
 	int rc;
 
-	rc = get_facts(sp, &s->f, &err);
+	rc = ddp_facts_get(sp, &s->f, &err);
 	if (!rc) {
-		check_early(sp, &s->f, &s->t);
+		check_early(sp, state, &s->f, &s->t);
 		wait_for_start(sp, state, s);
 	}
 	text = s->answer.text;
@@ -439,49 +361,9 @@ static void launch_task(spank_t sp, const struct ddp_spank *state,
 	if (!rc)
 		rc = carry_out(sp, state, s, text, &err);
 	free(text);
-	ddp_plan_clear(&s->t.plan);
+	ddp_task_clear(&s->t);
 	if (rc)
 		refuse(&s->f, &err);
-}
-
-/* Does the first MiB of the file contain the word anywhere? */
-static bool file_mentions(const char *path, const char *word)
-{
-	char *text = malloc((1 << 20) + 1);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	size_t used = 0;
-	ssize_t n;
-	bool found = true;	/* what cannot be read is not complained of */
-
-	while (text && fd >= 0 && used < 1 << 20 &&
-	       (n = read(fd, text + used, (1 << 20) - used)) > 0)
-		used += (size_t)n;
-	if (used)
-		found = memmem(text, used, word, strlen(word));
-	if (fd >= 0)
-		close(fd);
-	free(text);
-	return found;
-}
-
-/* The batch script is left alone; it only hears if it launches nothing. */
-static void hint_batch(spank_t sp)
-{
-	char mode[16], **argv = NULL;
-	int argc = 0;
-
-	if (spank_getenv(sp, "SLURM_DDP_LAUNCH", mode, sizeof(mode)) !=
-	    ESPANK_SUCCESS || !strcmp(mode, "off") ||
-	    spank_get_item(sp, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS ||
-	    argc < 1 || !argv || !argv[0])
-		return;
-	if (!file_mentions(argv[0], "srun") &&
-	    !file_mentions(argv[0], "mpirun") &&
-	    !file_mentions(argv[0], "mpiexec"))
-		dprintf(STDERR_FILENO, DDP_MSG "hint: --ddp-launch was given "
-			"to sbatch, but the script calls no srun: the script "
-			"itself is not launched as ranks; write \"srun "
-			"python3 train.py\" in it\n");
 }
 
 int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
@@ -489,11 +371,11 @@ int ddp_step_task_init(spank_t sp, const struct ddp_spank *state)
 	struct start *s;
 	uint32_t step = 0;
 
-	if (!get_u32(sp, S_JOB_STEPID, &step))
+	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
 		return 0;
 	if (!ddp_compat_step_is_normal(step)) {
 		if (ddp_compat_step_is_batch(step))
-			hint_batch(sp);
+			ddp_hint_batch(sp);
 		return 0;
 	}
 	s = calloc(1, sizeof(*s));

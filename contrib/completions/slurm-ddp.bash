@@ -12,7 +12,8 @@
 _ddp_options='--ddp-launch --ddp-explain --ddp-frameworks= --ddp-master-port=
 --ddp-master-addr= --ddp-iface= --ddp-abort= --ddp-abort-signal= --ddp-grace=
 --ddp-exit-grace= --ddp-start-timeout= --ddp-node-timeout= --ddp-control=
---ddp-report-file= --ddp-bind= --ddp-gpus='
+--ddp-report-file= --ddp-bind= --ddp-gpus= --ddp-lifecycle
+--ddp-ready-timeout='
 
 # The values of an option, in the words of --help. Of the times only the
 # default is offered; a path is completed as files are.
@@ -32,6 +33,8 @@ _ddp_values()
 	--ddp-control) echo require prefer ;;
 	--ddp-bind) echo none best-effort restricted single-numa-node verify ;;
 	--ddp-gpus) echo auto node rank ;;
+	--ddp-lifecycle) echo on off ;;
+	--ddp-ready-timeout) echo off ;;
 	--ddp-iface)
 		echo none auto
 		[[ ! -d /sys/class/net ]] || (cd /sys/class/net && echo *) ;;
@@ -54,7 +57,7 @@ _ddp_split()
 	then
 		opt=${COMP_WORDS[COMP_CWORD - 2]} value=$cur
 	elif [[ $before == --ddp-* && $before != --ddp-launch &&
-		$before != --ddp-explain && $cur != -* ]]; then
+		$before != --ddp-lifecycle && $before != --ddp-explain && $cur != -* ]]; then
 		opt=$before value=$cur
 	fi
 }

@@ -43,10 +43,13 @@ put_plugin()
 	[[ -n $PLUGIN ]] || return 0
 	put_file "$PLUGIN" "$D/plugins/spank_ddp.so"
 	build=${PLUGIN%/.libs/*}
-	for program in ddp-launch ddp-launch-static "${HELPERS[@]}" ddp-status; do
+	for program in ddp-launch ddp-launch-static "${HELPERS[@]}" ddp-status \
+		ddp-report; do
 		[[ ! -x $build/$program ]] ||
 			put_file "$build/$program" "$D/bin/$program"
 	done
+	[[ ! -e $build/.libs/$LIFECYCLE ]] ||
+		put_file "$build/.libs/$LIFECYCLE" "$D/bin/$LIFECYCLE"
 	# As `make install` does: see launcher/Makefile.inc.
 	for program in ddp-agent ddp-place; do
 		[[ ! -e $D/bin/$program ]] || chmod 711 "$D/bin/$program"
@@ -92,10 +95,12 @@ boot_cluster()
 	check_cgroup
 	slurm_version
 	find_plugin
+	find_gpu_acct
 	claim
 	dump_options >"$D/options"
 	write_config || die "cannot write below $D"
 	put_plugin
+	put_gpu_acct
 	printf '%s\n' "$SLURM_VERSION" >"$D/version"
 	stage "Slurm $SLURM_VERSION in $D, nodes ${NODE_PREFIX}1-$O_nodes"
 	boot || exit 1
@@ -138,7 +143,9 @@ ensure_up()
 		slurm_version_recorded
 		if [[ $COMMAND == up ]]; then
 			find_plugin
+			find_gpu_acct
 			put_plugin
+			[[ ! -d $D/gpu ]] || put_gpu_acct
 			if ((${#DEAD[@]})); then
 				repair
 			else

@@ -30,8 +30,9 @@ write_protocol()
 
 write_slurm_conf()
 {
-	local host proctrack=linuxproc task=none
+	local host proctrack=linuxproc task=none tres=gres/gpu
 	host=$(short_host)
+	[[ -z $ACCT ]] || tres=$ACCT_TRES
 	write_protocol
 	[[ $O_cgroup == no ]] || proctrack=cgroup task=cgroup
 	cat <<-X
@@ -55,7 +56,7 @@ write_slurm_conf()
 		AccountingStorageHost=$(head_addr)
 		AccountingStoragePort=$DBD_PORT
 		AccountingStoragePass=$D/run/munge.sock
-		AccountingStorageTRES=gres/gpu
+		AccountingStorageTRES=$tres
 		SlurmdParameters=config_overrides
 		MessageTimeout=60
 		TCPTimeout=10
@@ -69,6 +70,7 @@ write_slurm_conf()
 		SlurmctldDebug=info
 		SlurmdDebug=info
 	X
+	write_gpu_conf
 }
 
 # One address, of 127/8 without --netns, and one port a node: a plain slurmd listens on its port
@@ -171,6 +173,7 @@ write_gres_conf()
 # What full mode runs; the plugin is told where, as for ddp-launch. A plugin
 # that `make install` has put somewhere knows it.
 HELPERS=(ddp-controller ddp-agent ddp-place)
+LIFECYCLE=libddp_lifecycle.so
 
 write_plugstack()
 {
@@ -178,6 +181,8 @@ write_plugstack()
 	[[ ! -x $build/ddp-launch ]] || args=" launcher=$D/bin/ddp-launch"
 	[[ ! -x $build/${HELPERS[0]} || ! -x $build/${HELPERS[1]} ]] ||
 		args+=" helpers=$D/bin"
+	[[ ! -e $build/.libs/$LIFECYCLE ]] ||
+		args+=" lifecycle_library=$D/bin/$LIFECYCLE"
 	args+=" sysroot=$D"	# the fake GPUs are in its dev
 	[[ $O_plugin == none ]] || printf 'required %s%s\n' \
 		"$D/plugins/spank_ddp.so" \
@@ -212,6 +217,9 @@ write_config()
 		write_nodes
 	} >"$D/etc/slurm.conf" &&
 		write_gres_conf >"$D/etc/gres.conf" &&
+		{ [[ -z $ACCT ]] || write_acct_gather_conf |
+			merge_conf "${O_gpu_conf[@]}" \
+				>"$D/etc/acct_gather.conf"; } &&
 		write_cgroup_conf >"$D/etc/cgroup.conf" &&
 		write_plugstack >"$D/etc/plugstack.conf" &&
 		printf 'CREATE DATABASE IF NOT EXISTS slurm_acct_db;\n' \

@@ -20,6 +20,8 @@ usage()
 	  --dir D             its folder (default: one a checkout, in /var/tmp)
 	  --nodes N           slurmds, 1-250 (4)
 	  --gpus G            fake GPUs a node, 0-64 (4)
+	  --gpu-conf LINE     into acct_gather.conf; replaces the line of that key
+	  --no-gpu-acct       no accounting of what the GPUs do
 	  --cpus C            CPUs a node (8)
 	  --node-prefix P     node names are P1, P2, ... (default: from D)
 	  --root DIR          use the Slurm of another root (contrib/mkroot)
@@ -58,15 +60,16 @@ set_option()
 	--node-prefix)
 		[[ $2 =~ ^[a-z]([a-z0-9-]{0,10}[a-z-])?$ ]] ||
 			bad_usage "$1: lower case, at most 12, not ending in a digit: $2" ;;
-	--conf)
+	--conf | --gpu-conf)
 		[[ $2 =~ ^[A-Za-z]+([ ]*=|[ ]) ]] ||
-			bad_usage "--conf must be KEY=VALUE: $2"
+			bad_usage "$1 must be KEY=VALUE: $2"
 		one_line "$@" ;;
 	--plugstack | --plugin-args | --root | --plugin | --user)
 		one_line "$@" ;;
 	esac
 	case $1 in
 	--conf) O_conf+=("$2") ;;
+	--gpu-conf) O_gpu_conf+=("$2") ;;
 	--plugstack) O_plugstack+=("$2") ;;
 	--nodes | --gpus | --cpus) printf -v "O_${1#--}" '%d' "$((10#$2))" ;;
 	--node-prefix) O_node_prefix=$2 ;;
@@ -79,7 +82,8 @@ set_option()
 default_options()
 {
 	O_dir='' O_nodes=4 O_gpus=4 O_cpus=8 O_node_prefix='' O_root=''
-	O_cgroup=no O_netns=no O_plugin=auto O_plugin_args='' O_conf=() O_plugstack=()
+	O_cgroup=no O_netns=no O_plugin=auto O_plugin_args='' O_gpu_acct=yes
+	O_conf=() O_gpu_conf=() O_plugstack=()
 }
 
 # parse_args: options, the command, and for run what follows it.
@@ -94,14 +98,16 @@ parse_args()
 		--cgroup=memory) O_cgroup=memory EXPLICIT=1; shift ;;
 		--netns | --netns=4) O_netns=4 EXPLICIT=1; shift ;;
 		--netns=6) O_netns=6 EXPLICIT=1; shift ;;
+		--no-gpu-acct) O_gpu_acct=no EXPLICIT=1; shift ;;
 		--) shift; [[ $COMMAND == run ]] && break
 			bad_usage "-- belongs to run" ;;
 		--dir=* | --nodes=* | --gpus=* | --cpus=* | --node-prefix=* | \
-			--root=* | --conf=* | --plugstack=* | --plugin=* | \
-			--plugin-args=* | --user=*)
+			--root=* | --conf=* | --gpu-conf=* | --plugstack=* | \
+			--plugin=* | --plugin-args=* | --user=*)
 			set_option "${1%%=*}" "${1#*=}"; shift ;;
 		--dir | --nodes | --gpus | --cpus | --node-prefix | --root | \
-			--conf | --plugstack | --plugin | --plugin-args | --user)
+			--conf | --gpu-conf | --plugstack | --plugin | \
+			--plugin-args | --user)
 			(($# >= 2)) || bad_usage "$1 needs a value"
 			set_option "$1" "$2"; shift 2 ;;
 		-*) bad_usage "unknown option: $1" ;;
@@ -132,11 +138,12 @@ dump_options()
 {
 	local k v
 	for k in nodes gpus cpus node_prefix root cgroup netns plugin \
-		plugin_args; do
+		plugin_args gpu_acct; do
 		v=O_$k
 		printf '%s=%s\0' "$k" "${!v}"
 	done
 	for v in "${O_conf[@]}"; do printf 'conf=%s\0' "$v"; done
+	for v in "${O_gpu_conf[@]}"; do printf 'gpu_conf=%s\0' "$v"; done
 	for v in "${O_plugstack[@]}"; do printf 'plugstack=%s\0' "$v"; done
 }
 
@@ -150,9 +157,11 @@ load_options()
 		k=${kv%%=*} v=${kv#*=}
 		case $k in
 		conf) O_conf+=("$v") ;;
+		gpu_conf) O_gpu_conf+=("$v") ;;
 		plugstack) O_plugstack+=("$v") ;;
 		nodes | gpus | cpus | node_prefix | root | cgroup | netns | \
-			plugin | plugin_args) printf -v "O_$k" '%s' "$v" ;;
+			plugin | plugin_args | gpu_acct)
+			printf -v "O_$k" '%s' "$v" ;;
 		esac
 	done <"$D/options"
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # The static ddp-launch inside a container's image: a root folder with nothing
 # in it but that program, an entry point which sets launch variables of its

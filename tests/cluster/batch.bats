@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # case 17: sbatch and salloc make the option the default of every srun in the
 # job, and touch nothing else: not the batch script, not the extern and the

@@ -38,6 +38,33 @@ bind_up()
 	done
 }
 
+bind_setup()
+{
+	launch_setup
+	read -r -a NODE <<<"$DEVCLUSTER_NODES"
+	first=
+}
+
+# A job that a test left beside it must not have the next one's GPUs.
+bind_teardown()
+{
+	[[ -z $first ]] || { in_cluster scancel -u root; wait "$first" || true; }
+	nodes_idle
+}
+
+# take_two_gpus: another job has the first two of NODE[0], until the test ends.
+take_two_gpus()
+{
+	in_cluster srun -w "${NODE[0]}" -n1 --gpus-per-node=2 sleep 30 3>&- &
+	first=$!
+	wait_until 10 has_gpus_taken
+}
+
+has_gpus_taken()
+{
+	[[ $(in_cluster squeue -h -t R -o %T) == RUNNING ]]
+}
+
 # bind_driver I MINOR: what the driver says of the GPU number I.
 bind_driver()
 {

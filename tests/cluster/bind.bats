@@ -16,20 +16,8 @@ load bind
 
 setup_file() { bind_up --cpus 8; }
 teardown_file() { launch_down; }
-
-setup()
-{
-	launch_setup
-	read -r -a NODE <<<"$DEVCLUSTER_NODES"
-	first=
-}
-
-# A job that a test left beside it must not have the next one's GPUs.
-teardown()
-{
-	[[ -z $first ]] || { in_cluster scancel -u root; wait "$first" || true; }
-	nodes_idle
-}
+setup() { bind_setup; }
+teardown() { bind_teardown; }
 
 @test "the whole node: entry LOCAL_RANK is the nearest GPU" {
 	export WHAT='JAX_LOCAL_DEVICE_IDS CUDA_DEVICE_ORDER OMP_NUM_THREADS'
@@ -137,18 +125,11 @@ teardown()
 
 # Cases 28, 29: the second job on the node has GPUs 2 and 3.
 @test "the second job on a node: its own GPUs only" {
-	in_cluster srun -w "${NODE[0]}" -n1 --gpus-per-node=2 sleep 30 3>&- &
-	first=$!
-	wait_until 10 has_gpus_taken
+	take_two_gpus
 	placed -w "${NODE[0]}" -n2 --gpus-per-node=2
 	is "0 3,2 0 0" "1 3,2 1 1"
 	placed -w "${NODE[0]}" -n2 --gpus-per-task=1
 	is "0 2 0 1" "1 3 0 0"
-}
-
-has_gpus_taken()
-{
-	[[ $(in_cluster squeue -h -t R -o %T) == RUNNING ]]
 }
 
 # Case 31. What sets such lists for Slurm: a SPANK plugin before ours.

@@ -13,12 +13,7 @@ load bind
 
 setup_file() { bind_up --cpus 2 --conf TaskPlugin=task/affinity; }
 teardown_file() { launch_down; }
-
-setup()
-{
-	launch_setup
-	read -r -a NODE <<<"$DEVCLUSTER_NODES"
-}
+setup() { bind_setup; }
 
 @test "affinity: Slurm's own binding is replaced within its CPUs" {
 	placed -n2 --gpus-per-node=4

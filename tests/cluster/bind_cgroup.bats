@@ -20,19 +20,8 @@ setup_file()
 }
 
 teardown_file() { launch_down; }
-
-setup()
-{
-	launch_setup
-	read -r -a NODE <<<"$DEVCLUSTER_NODES"
-	first=
-}
-
-teardown()
-{
-	[[ -z $first ]] || { in_cluster scancel -u root; wait "$first" || true; }
-	nodes_idle
-}
+setup() { bind_setup; }
+teardown() { bind_teardown; }
 
 @test "confined: the whole node" {
 	placed -n4 --gpus-per-node=4
@@ -52,18 +41,11 @@ teardown()
 
 # Cases 28, 29: "0,1" is nvidia2 and nvidia3 then, bus 10 and 30.
 @test "confined: the second job on a node" {
-	in_cluster srun -w "${NODE[0]}" -n1 --gpus-per-node=2 sleep 30 3>&- &
-	first=$!
-	wait_until 10 has_gpus_taken
+	take_two_gpus
 	placed -w "${NODE[0]}" -n4 --gpus-per-node=2
 	is "0 0,1 0 1" "1 0,1 1 1" "2 0,1 0 1" "3 0,1 1 1"
 	placed -w "${NODE[0]}" -n2 --gpus-per-task=1
 	same "0 0" "$(cut -d ' ' -f 2,3 <<<"$output" | sort -u)"
-}
-
-has_gpus_taken()
-{
-	[[ $(in_cluster squeue -h -t R -o %T) == RUNNING ]]
 }
 
 # Case 28: every task's own GPU is its "0".

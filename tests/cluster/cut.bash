@@ -43,11 +43,7 @@ in_net() { nsenter "--net=/proc/$(cluster_pid "net-$1")/ns/net" -- "${@:2}"; }
 # cut_clean: Slurm itself takes its time with a node that was away.
 cut_clean()
 {
-	if ! wait_until 20 nothing_left; then
-		echo "left behind:"
-		leftovers
-		return 1
-	fi
+	left_nothing 20 leftovers || return 1
 	wait_until 150 all_idle && return 0
 	in_cluster sinfo -N -o '%N %T %E'
 	return 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # cases 9, 13, 14, 15, 18: the variables of every rank, whatever the layout and
 # whatever the user's environment. check_world.py works each value out again

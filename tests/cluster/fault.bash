@@ -267,9 +267,7 @@ leftovers()
 				[[ ! -d $path ]] || echo "file $path"
 		done
 	find "$DIR" -maxdepth 1 -name "${REPORT##*/}.*" -printf 'file %p\n'
-	find /sys/fs/cgroup -path "*/slurm_${NODE[0]%[0-9]*}*/job_*" \
-		-printf 'cgroup %p\n' -prune 2>/dev/null
-	return 0
+	groups_of_steps
 }
 
 nothing_left() { [[ -z $(leftovers) ]]; }
@@ -277,12 +275,7 @@ nothing_left() { [[ -z $(leftovers) ]]; }
 # clean: soon, and the nodes are idle, not drained.
 clean()
 {
-	if ! wait_until 10 nothing_left; then
-		echo "left behind:"
-		leftovers
-		return 1
-	fi
-	nodes_idle
+	left_nothing 10 leftovers && nodes_idle
 }
 
 # gone SECONDS: no rank and no grandchild of one runs any more.

@@ -18,7 +18,7 @@ setup_file()
 		grep -qE "^[^ ]+ /sys/fs/cgroup/$c cgroup rw" /proc/mounts ||
 			skip "no writable cgroup v1 here"
 	done
-	fault_up --cgroup=memory
+	fault_up --cgroup=memory --conf DebugFlags=cgroup
 }
 
 teardown_file() { launch_down; }
@@ -75,14 +75,6 @@ teardown() { fault_teardown; }
 		as_nobody "${ARGS[@]}" true
 	done
 	clean
-	wait_until 10 no_groups || find /sys/fs/cgroup -path "*${NODE[0]%1}*"
-	no_groups
-}
-
-# The nodes' own ones stay.
-no_groups()
-{
-	[[ -z $(find /sys/fs/cgroup -path "*/slurm_${NODE[0]%1}*" -name 'step_*') ]]
 }
 
 @test "afterwards the logs are clean" { logs_clean; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # case 16: heterogeneous jobs and steps are one contiguous world, under the
 # plugin and under ddp-launch. The first component is on a later node than the

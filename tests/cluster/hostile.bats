@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # case 20: what a user can write into an option, the environment or the launch
 # plan. Never a crash, never a drained node; what is not valid is refused, in
@@ -119,7 +120,7 @@ last_job() { LAST=$(in_cluster srun sh -c 'echo "$SLURM_JOB_ID"'); }
 	last_job
 	for opt in explain frameworks master-port master-addr iface abort \
 		abort-signal grace exit-grace start-timeout node-timeout \
-		control; do
+		control lifecycle ready-timeout; do
 		name=DDP_${opt^^}
 		name=${name//-/_}
 		for text in '%s%n%s%n' $'a\nfünf/' "$BIG"; do
@@ -282,7 +283,7 @@ GOOD='job=@J;step=@S;restart=0;mode=stateless;fw=torch,jax;given=0;addr=127.0.0.
 		echo "fw v=1;${GOOD/torch,jax/caffe}"
 		echo "mode v=1;${GOOD/mode=stateless/mode=root}"
 		echo "full v=1;${GOOD/mode=stateless/mode=full}"
-		echo "given v=1;${GOOD/given=0/given=65536}"
+		echo "given v=1;${GOOD/given=0/given=4294967295}"
 		echo "verify v=1;${GOOD/verify=0/verify=2}"
 	} >plans
 	LIMIT=120 plans

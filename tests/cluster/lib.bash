@@ -115,6 +115,38 @@ cluster_gone()
 	return 1
 }
 
+# groups_of_steps: their cgroups and who is in them, one a line. Not one that
+# is empty and that slurmstepd says it could not remove: the kernel may want a
+# moment for what has just been in it, and Slurm tries five times at once, and
+# never again (DebugFlags=cgroup). Where it finds a process, one of ours, it
+# does not say that.
+groups_of_steps()
+{
+	local path procs
+	# shellcheck disable=SC2153 # the tests' nodes
+	find /sys/fs/cgroup -path "*/slurm_${NODE[0]%[0-9]*}*/job_*" -type d \
+		-links 2 2>/dev/null | while read -r path; do
+			procs=$(cat "$path/cgroup.procs" 2>/dev/null) || continue
+			[[ -z $procs ]] && grep -qF "Unable to rmdir($path)" \
+				"$CLUSTER_DIR"/log/slurmd-*.log && continue
+			echo "cgroup $path" "$procs"
+		done
+	return 0
+}
+
+# left_nothing SECONDS LISTER: until then LISTER prints nothing; else shows it.
+left_nothing()
+{
+	local end=$((SECONDS + $1)) left
+	while left=$("$2"); [[ -n $left ]]; do
+		if ((SECONDS > end)); then
+			printf 'left behind:\n%s\n' "$left"
+			return 1
+		fi
+		sleep 0.1
+	done
+}
+
 # machine_snapshot: the whole machine, for a test that has it to itself:
 # take one before and one after, and diff them.
 machine_snapshot()

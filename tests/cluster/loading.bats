@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # case 33 and the site's policy: how the plugin is loaded, on srun's side, on
 # the nodes, on both; and what plugstack.conf's arguments do, also against a

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # cases 6 and 7: NodeAddr is a name which this host resolves to 127.0.1.1, as
 # Debian's installer writes the host's own name into /etc/hosts. Other hosts

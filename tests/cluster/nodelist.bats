@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # cases 1-6 on a real Slurm: nodes whose names tools that parse node lists by
 # hand get wrong. None of the names resolves, so that only NodeAddr can be the

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # case 18: a TaskProlog runs after the plugin, and what it exports wins. The
 # values of the launch hold, or the step ends with an error that names the

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # cases 8, 19, 23, 24: ddp-launch, the launch without the plugin. Here the
 # nodes and srun have no plugin unless a test calls plugin_on; with_plugin

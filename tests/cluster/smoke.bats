@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# run-tests: beside others
 #
 # The few things that must work on every Slurm: run-tests --slurm runs them on
 # another generation.
@@ -95,7 +96,8 @@ trained()
 			"--ddp-master-addr=auto|ADDR" "--ddp-iface=none|auto|NAME"
 		for opt in launch explain frameworks master-port master-addr \
 			iface abort abort-signal grace exit-grace start-timeout \
-			node-timeout control report-file; do
+			node-timeout control report-file lifecycle \
+			ready-timeout; do
 			same 1 "$(grep -c -- "  --ddp-$opt\([ =[]\|$\)" \
 				<<<"$output")"
 		done

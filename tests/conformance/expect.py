@@ -33,7 +33,8 @@ PLAIN = re.compile(
 OPTION_NAMES = {"SLURM_DDP_" + n for n in (
     "LAUNCH", "EXPLAIN", "FRAMEWORKS", "MASTER_PORT", "MASTER_ADDR", "IFACE",
     "ABORT", "ABORT_SIGNAL", "GRACE", "EXIT_GRACE", "START_TIMEOUT",
-    "NODE_TIMEOUT", "CONTROL", "REPORT_FILE")}
+    "NODE_TIMEOUT", "CONTROL", "REPORT_FILE", "BIND", "GPUS", "LIFECYCLE",
+    "READY_TIMEOUT")}
 
 # Never, whoever asks: the reasons stand in the contract.
 NEVER = re.compile(r"TORCHELASTIC_(?!ERROR_FILE$)|OMPI_|PMIX_|PMI_|"
@@ -88,7 +89,8 @@ class Asked:
     count: tasks; layout: ranks of each node as "0,2/1,3", a node's name may
     stand before: "n4:0,1/n1:2"; user: variables that the tasks inherited;
     allow: names that may be there whatever their value; plain: what a task
-    without a launch has too, as [name, value]; full: it was full mode.
+    without a launch has too, as [name, value]; full: it was full mode;
+    devices: indices of the GPUs that a rank sees, the first of which is its.
     """
 
     def __init__(self, **kw):
@@ -99,6 +101,7 @@ class Asked:
         self.plain = ()
         self.srun_ports = None
         self.het = self.full = False
+        self.devices = None
         for name, value in kw.items():
             if not hasattr(self, name):
                 raise TypeError("Asked has no " + name)
@@ -312,6 +315,10 @@ def expected(w, r, asked, port):
     v = defaults(w, r, asked)
     v.update(asked.user)
     v.update(owned(w, r, asked, port))
+    if asked.devices:
+        v["DDP_LOCAL_DEVICE"] = asked.devices.partition(",")[0]
+        if "jax" in asked.frameworks:
+            v["JAX_LOCAL_DEVICE_IDS"] = asked.devices
     return {k: str(x) for k, x in v.items()}
 
 

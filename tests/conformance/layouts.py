@@ -345,10 +345,15 @@ def _(c):
     c.differ("outer", "inner")
 
 
+def devices(c, ids):
+    """The plugin places; the shim alone leaves all to Slurm."""
+    return {} if c.column == "shim" else {"devices": ids}
+
+
 @row("GPUs, --gpus-per-node")
 def _(c):
     c.launch("-N2 -n2 --ntasks-per-node=1 --gpus-per-node=3", count=2,
-             layout="0/1")
+             layout="0/1", **devices(c, "0,1,2"))
     if len(c.value("a", "CUDA_VISIBLE_DEVICES").split(",")) != 3:
         c.fail("the step has not three GPUs")
 
@@ -356,7 +361,7 @@ def _(c):
 @row("GPUs, --gpus-per-task")
 def _(c):
     c.launch("-N2 -n4 --ntasks-per-node=2 --gpus-per-task=1", count=4,
-             layout="0,1/2,3")
+             layout="0,1/2,3", **devices(c, "0"))
 
 
 TOO_LATE = "taskset would come after the plugin; see the unit tests"

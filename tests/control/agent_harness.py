@@ -18,9 +18,12 @@ HELPER = os.environ.get("DDP_GATE_HELPER", "gate_helper")
 KEY = bytes(range(32))
 UID = 54321 if os.getuid() == 0 else 0   # 0: as who runs the tests
 NAMES = ("? HELLO CHALLENGE AUTH WELCOME RESERVE PORT READY PLAN PING PONG "
-         "EXIT DYING NOTE ABORT GONE BYE").split()
+         "EXIT DYING NOTE ABORT GONE BYE STATES BLAME LEFT WAITS ORDER PUT "
+         "GET VALUE").split()
 (HELLO, CHALLENGE, AUTH, WELCOME, RESERVE, PORT, READY, PLAN, PING, PONG,
- EXIT, DYING, NOTE, ABORT, GONE, BYE) = range(1, 17)
+ EXIT, DYING, NOTE, ABORT, GONE, BYE, STATES, BLAME, LEFT, WAITS, ORDER, PUT,
+ GET, VALUE) = range(1, 25)
+STATELESS, LIFE = 1, 2
 AFTER_ABORT, CAUGHT_TERM, BEFORE_PLAN, OOM = 1, 2, 4, 8
 STEPD_DIED, PORT_STOLEN, PORT_USED, WARNING = 1, 2, 3, 4
 
@@ -81,7 +84,9 @@ class Message:
     def __init__(self, data):
         self.type, self.data = data[0], data[1:]
         f = {EXIT: self._exit, READY: self._ready, PORT: self._port,
-             NOTE: self._note, DYING: self._dying, GONE: self._gone}
+             NOTE: self._note, DYING: self._dying, GONE: self._gone,
+             STATES: self._states, BLAME: self._blame, LEFT: self._left,
+             WAITS: self._left, PUT: self._pair, GET: self._pair}
         f.get(self.type, lambda: None)()
 
     def _exit(self):
@@ -107,6 +112,28 @@ class Message:
     def _gone(self):
         self.stopped, self.others, self.left = struct.unpack(">III",
                                                              self.data)
+
+    def _states(self):
+        n, = struct.unpack_from(">I", self.data)
+        self.states = [struct.unpack_from(">IB", self.data, 4 + 5 * i)
+                       for i in range(n)]
+
+    def _blame(self):
+        (self.rank, self.pid, self.when, self.code,
+         self.flags) = struct.unpack_from(">IIQBB", self.data)
+        self.text = self.data[20:].decode()
+
+    def _left(self):
+        self.rank, self.count = struct.unpack_from(">IQ", self.data)
+        self.mpi = self.data[12] if len(self.data) > 12 else None
+
+    def _pair(self):
+        texts, at = [], 0
+        while at < len(self.data):
+            n, = struct.unpack_from(">H", self.data, at)
+            texts.append(self.data[at + 2:at + 2 + n].decode())
+            at += 2 + n
+        self.name, self.value = (texts + [None])[:2]
 
     def __repr__(self):
         more = {k: v for k, v in vars(self).items() if k != "data"}
@@ -185,6 +212,15 @@ class Connection:
 
     def abort(self, sig=15, grace=500, why="because"):
         self.put(ABORT, struct.pack(">BI", sig, grace) + text(why))
+
+    def order(self, code=7, wait=10000):
+        self.put(ORDER, struct.pack(">BI", code, wait))
+
+    def left(self, rank, count, mpi=0):
+        self.put(LEFT, struct.pack(">IQB", rank, count, mpi))
+
+    def value(self, name, value):
+        self.put(VALUE, text(name) + text(value))
 
     def reserve(self, port=0, lo=0, hi=0):
         self.put(RESERVE, struct.pack(">HHH", port, lo, hi))

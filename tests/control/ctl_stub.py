@@ -12,11 +12,15 @@ import time
 CONTROLLER = os.environ.get("DDP_CONTROLLER", "")
 
 (HELLO, CHALLENGE, AUTH, WELCOME, RESERVE, PORT, READY, PLAN, PING, PONG,
- EXIT, DYING, NOTE, ABORT, GONE, BYE) = range(1, 17)
+ EXIT, DYING, NOTE, ABORT, GONE, BYE, STATES, BLAME, LEFT, WAITS, ORDER, PUT,
+ GET, VALUE) = range(1, 25)
 AFTER_ABORT, CAUGHT_TERM, BEFORE_PLAN, OOM = 1, 2, 4, 8
 STEPD_DIED, PORT_STOLEN, PORT_USED, WARNING = 1, 2, 3, 4
 UNKNOWN = 0xffffffff
 MAGIC = 0x44445043
+# ddp-status looks at all of the machine: no other run has this job.
+JOB = 1000000 + 2 * os.getpid()
+NO_JOB = JOB + 1
 
 
 def now_us():
@@ -141,6 +145,23 @@ class Agent:
         got = self.expect(ABORT, timeout)
         return struct.unpack(">BI", got[:5]), got[7:].decode()
 
+    def states(self, *pairs):
+        self.send(STATES, struct.pack(">I", len(pairs)) + b"".join(
+            struct.pack(">IB", *p) for p in pairs))
+
+    def blame(self, rank, code, message, flags=0):
+        self.send(BLAME, struct.pack(">IIQBB", rank, 1000 + rank, now_us(),
+                                     code, flags) + text(message))
+
+    def left(self, rank, count, mpi=0):
+        self.send(LEFT, struct.pack(">IQB", rank, count, mpi))
+
+    def waits(self, rank, count):
+        self.send(WAITS, struct.pack(">IQ", rank, count))
+
+    def order(self, timeout=5):
+        return struct.unpack(">BI", self.expect(ORDER, timeout))
+
     def gone(self, stopped=0, others=0, left=0):
         self.send(GONE, struct.pack(">III", stopped, others, left))
 
@@ -176,9 +197,9 @@ class Step:
     """A controller with what srun would hold of it."""
 
     def __init__(self, counts=(2, 2), nodes=None, het=False, plan=None,
-                 given=0, port=0, fake_srun=None, **conf):
+                 given=0, port=0, fake_srun=None, life=False, **conf):
         self.key = os.urandom(32)
-        self.job = 77
+        self.job = JOB
         self.nodes = nodes or ["n%d" % (i + 1) for i in range(len(counts))]
         self.ranks, first = [], 0
         for n in counts:
@@ -192,15 +213,15 @@ class Step:
         self.sock, theirs = socket.socketpair()
         values = dict(srun=fake_srun or os.getpid(), job=self.job, step=0,
                       lo=0, hi=0, abort=0, signal=15, grace=1000, exit=0,
-                      start=10000, node=20000, prefer=0)
+                      start=10000, node=20000, prefer=0, ready=0)
         self.report = conf.pop("report", "")
         self.launcher = conf.pop("launcher", "")
         values.update(conf)
         if plan is None:
-            plan = ("v=1;job=77;step=0;restart=0;mode=full;fw=torch;given=%d;"
+            plan = ("v=1;job=%d;step=0;restart=0;mode=full;fw=torch;given=%d;"
                     "addr=127.0.0.1;port=%d;verify=0;iface=none;tasks=%s%s" %
-                    (given, port, ",".join(map(str, counts)),
-                     ";het=1" if het else ""))
+                    (JOB, given, port, ",".join(map(str, counts)),
+                     (";het=1" if het else "") + (";life=1" if life else "")))
         lines = ["key=" + self.key.hex()]
         lines += ["%s=%d" % kv for kv in values.items()]
         lines += ["report=" + self.report, "launcher=" + self.launcher,

@@ -221,6 +221,8 @@ static void run_task(uint32_t local, int go)
 		rc ? err.text : answer.text);
 	if (rc || answer.state == DDP_GATE_REFUSED)
 		_exit(1);
+	if (answer.life[0])
+		setenv("DDP_LIFECYCLE_SOCKET", answer.life, 1);
 	set("RANK", m.rank);
 	set("MASTER_PORT", answer.port);
 	set_step();

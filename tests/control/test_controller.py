@@ -20,9 +20,10 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ctl_stub import (ABORT, AFTER_ABORT, AUTH, BEFORE_PLAN,  # noqa: E402
-                      CAUGHT_TERM, CONTROLLER, EXIT, HELLO, OOM, PING, PONG,
-                      PORT, PORT_STOLEN, READY, RESERVE, STEPD_DIED, UNKNOWN,
-                      WARNING, Agent, Step, exited, frame, now_us, text)
+                      CAUGHT_TERM, CONTROLLER, EXIT, HELLO, JOB, NO_JOB,
+                      OOM, PING, PONG, PORT, PORT_STOLEN, READY, RESERVE,
+                      STEPD_DIED, UNKNOWN, WARNING, Agent, Step, exited, frame,
+                      now_us, text)
 
 STATUS = os.environ.get("DDP_STATUS", os.path.join(
     os.path.dirname(CONTROLLER) or ".", "ddp-status"))
@@ -116,7 +117,7 @@ class Handshake(Case):
 
     def test_wrong_hello(self):
         step = self.step()
-        for bad in (dict(magic=1), dict(version=2), dict(job=78),
+        for bad in (dict(magic=1), dict(version=2), dict(job=NO_JOB),
                     dict(stepid=1)):
             a = Agent(step, 0)
             a.sock.sendall(a.hello_frame(**bad))
@@ -339,7 +340,7 @@ class Barrier(Case):
         self.assertEqual(code, 75)
         self.assertIn("before its program was started: refused by --ddp-bind",
                       said[0])
-        self.assertNotIn("--step-state 77.0", self.calls())
+        self.assertNotIn("--step-state %d.0" % JOB, self.calls())
 
     def test_cancelled_before_plan(self):
         step = self.step(launcher=self.launcher("cancelled"))
@@ -349,7 +350,7 @@ class Barrier(Case):
         time.sleep(0.1)
         code, said, _ = step.exit(1)
         self.assertEqual((code, said), (-1, []))
-        self.assertEqual(self.calls(), ["--step-state 77.0"])
+        self.assertEqual(self.calls(), ["--step-state %d.0" % JOB])
 
     def test_prefer_goes_on(self):
         step = self.step(prefer=1, start=300)
@@ -442,7 +443,7 @@ class Failure(Case):
         code, said, _ = step.exit(137)
         self.assertEqual(code, 137)
         self.assertIn("killed by SIGKILL", said[0])
-        self.assertEqual(self.calls(), ["--step-state 77.0"])
+        self.assertEqual(self.calls(), ["--step-state %d.0" % JOB])
 
     def test_cancelled(self):
         report = os.path.join(self.dir.name, "report")
@@ -461,7 +462,7 @@ class Failure(Case):
         self.assertEqual((code, said), (-1, []))
         with open(report) as f:
             self.assertEqual(json.load(f)["status"], "cancelled")
-        self.assertEqual(self.calls(), ["--step-state 77.0"])
+        self.assertEqual(self.calls(), ["--step-state %d.0" % JOB])
 
     def test_cancelled_program_keeps_its_time(self):
         """srun leaves at once: the agents must not lose the controller."""
@@ -756,6 +757,23 @@ class Failure(Case):
         self.assertEqual(code, 5)
         self.assertIn("failures: 2 in all", said[1])
 
+    def test_abort_none_and_the_others_are_killed(self):
+        """As Slurm's PMIx does: the first is a failure all the same."""
+        step = self.step(abort=2, launcher=self.launcher("running"))
+        a, b = step.start()
+        b.exit(3, 9)
+        for x in (a, b):
+            with self.assertRaises(socket.timeout):
+                x.recv(0.5)
+        b.exit(2, 9)
+        b.bye()
+        a.exit(0, 9)
+        a.exit(1, 9)
+        a.bye()
+        code, said, _ = step.exit(137)
+        self.assertEqual(code, 137)
+        self.assertIn("rank 3 on node n2 failed first", said[0])
+
     def test_last_resort(self):
         step = self.step(launcher=self.launcher("running"), grace=0)
         a, b = step.start()
@@ -767,7 +785,7 @@ class Failure(Case):
         while not self.calls() and time.monotonic() < deadline:
             b.send(PING, struct.pack(">Q", now_us()))
             time.sleep(0.1)
-        self.assertEqual(self.calls(), ["--kill-step 77.0"])
+        self.assertEqual(self.calls(), ["--kill-step %d.0" % JOB])
         code, said, _ = step.exit(137)
         self.assertEqual(code, 5)
         self.assertIn("did not answer: n2", said[-1])
@@ -783,7 +801,7 @@ class Loss(Case):
         self.assertLess(time.monotonic() - start, 0.1)
         a.obey()
         time.sleep(0.3)
-        self.assertEqual(self.calls(), ["--kill-step 77.0"])
+        self.assertEqual(self.calls(), ["--kill-step %d.0" % JOB])
         code, said, _ = step.exit(1)
         self.assertEqual(code, 75)
         self.assertEqual(said[-1], "say   did not answer: n2")
@@ -969,7 +987,7 @@ class Report(Case):
             r = json.load(f)
         self.assertEqual(
             (r["version"], r["job"], r["step"], r["status"], r["exit_code"],
-             r["world_size"], r["nodes"]), (1, 77, 0, "failed", 7, 4, 2))
+             r["world_size"], r["nodes"]), (1, JOB, 0, "failed", 7, 4, 2))
         self.assertEqual(r["master"], {"addr": "127.0.0.1", "port": 40000})
         c = r["cause"]
         self.assertEqual((c["kind"], c["rank"], c["node"], c["pid"], c["code"],
@@ -1122,8 +1140,8 @@ class Fallback(Case):
     def test_status(self):
         step = self.begun()
         time.sleep(0.1)
-        out = subprocess.run([STATUS, "77"], capture_output=True, text=True,
-                             timeout=10).stdout
+        out = subprocess.run([STATUS, str(JOB)], capture_output=True,
+                             text=True, timeout=10).stdout
         self.assertIn("stateless", out)
         self.assertIn("127.0.0.1:40123", out)
         self.assertIn("nobody watches", out)
@@ -1132,7 +1150,7 @@ class Fallback(Case):
 
 
 class Status(Case):
-    def names(self, job=77):
+    def names(self, job=JOB):
         with open("/proc/net/unix") as f:
             return re.findall(r"@(slurm-ddp/%d/%d\.0/[0-9a-f]{16})$" %
                               (os.getuid(), job), f.read(), re.M)
@@ -1228,18 +1246,18 @@ class Status(Case):
         a, _ = step.start()
         a.exit(0, 11)
         time.sleep(0.1)
-        out = subprocess.run([STATUS, "77"], capture_output=True, text=True,
-                             timeout=10)
+        out = subprocess.run([STATUS, str(JOB)], capture_output=True,
+                             text=True, timeout=10)
         self.assertEqual(out.returncode, 0, out.stderr)
         self.assertRegex(out.stdout, r"(?m)^ *0 +n1 +1000 +killed SIGSEGV")
         self.assertRegex(out.stdout, r"(?m)^ *1 +n2 +1001 +running")
-        out = subprocess.run([STATUS, "77.0", "--json"], capture_output=True,
+        out = subprocess.run([STATUS, "%d.0" % JOB, "--json"],
+                             capture_output=True, text=True, timeout=10)
+        self.assertEqual(json.loads(out.stdout)["job"], JOB)
+        out = subprocess.run([STATUS, str(NO_JOB)], capture_output=True,
                              text=True, timeout=10)
-        self.assertEqual(json.loads(out.stdout)["job"], 77)
-        out = subprocess.run([STATUS, "78"], capture_output=True, text=True,
-                             timeout=10)
         self.assertEqual(out.returncode, 1)
-        self.assertIn("srun --jobid=78 --overlap", out.stderr)
+        self.assertIn("srun --jobid=%d --overlap" % NO_JOB, out.stderr)
 
 
 class ByHand(Case):

@@ -20,15 +20,29 @@ static struct ddp_wire_task *tasks_of(const struct ddp_msg *m)
 	return t;
 }
 
+/* The same of a STATES. */
+static struct ddp_wire_state *states_of(const struct ddp_msg *m)
+{
+	struct ddp_wire_state *s = calloc(m->u.states.n, sizeof(*s));
+
+	for (uint32_t i = 0; s && i < m->u.states.n; i++)
+		s[i] = ddp_wire_state(m, i);
+	return s;
+}
+
 static void round_trip(struct ddp_msg *m, const uint8_t *data, size_t size)
 {
 	struct ddp_wire_task *tasks = NULL;
+	struct ddp_wire_state *states = NULL;
 	size_t bound = ddp_wire_bound(m), n;
 	uint8_t *buf = malloc(bound);
 
 	if (m->type == DDP_MSG_READY)
 		m->u.ready.tasks = tasks = tasks_of(m);
-	if (!buf || (m->type == DDP_MSG_READY && !tasks))
+	if (m->type == DDP_MSG_STATES)
+		m->u.states.list = states = states_of(m);
+	if (!buf || (m->type == DDP_MSG_READY && !tasks) ||
+	    (m->type == DDP_MSG_STATES && !states))
 		goto out;
 	n = ddp_wire_encode(m, buf, bound);
 	if (n != DDP_WIRE_HEAD + size || ddp_wire_length(buf) != size ||
@@ -36,6 +50,7 @@ static void round_trip(struct ddp_msg *m, const uint8_t *data, size_t size)
 		abort();
 out:
 	free(tasks);
+	free(states);
 	free(buf);
 }
 

@@ -280,6 +280,36 @@ START_TEST(suspects)
 }
 END_TEST
 
+/* A rank that says that it aborts. MPI_Abort() has the others killed. */
+START_TEST(program_aborts)
+{
+	add(DDP_CAUSE_PROGRAM, 2, 7 << 8, 1000 * MS);
+	dies(1, SIGKILL, 1003 * MS);
+	dies(3, SIGTERM, 1004 * MS);
+	ck_assert_uint_eq(named(), 2);
+	ck_assert_int_eq(ddp_cause_code(&ev[0]), 7);
+	ck_assert(!ddp_cause_is_suspect(&ev[0]));
+	ck_assert(!ddp_cause_is_machine(&ev[0]));
+	reset();	/* NCCL's error about a rank that was killed before */
+	add(DDP_CAUSE_PROGRAM, 2, 1 << 8, 1000 * MS);
+	dies(1, SIGKILL, 997 * MS);
+	ck_assert_uint_eq(named(), 1);
+	reset();	/* or that has exited, and is seen a little later */
+	add(DDP_CAUSE_PROGRAM, 2, 1 << 8, 1000 * MS);
+	exits(1, 7, 1002 * MS);
+	ck_assert_uint_eq(named(), 1);
+	reset();	/* a fault is nobody's doing */
+	add(DDP_CAUSE_PROGRAM, 2, 7 << 8, 1000 * MS);
+	dies(1, SIGSEGV, 1002 * MS);
+	ck_assert_uint_eq(named(), 1);
+	reset();	/* an abort is no success */
+	ck_assert_int_eq(ddp_cause_code(add(DDP_CAUSE_PROGRAM, 0, 0, 1)), 1);
+	ck_assert_int_eq(ddp_cause_code(add(DDP_CAUSE_NOT_READY, 0,
+					   DDP_STATUS_UNKNOWN, 1)),
+			 DDP_EXIT_MACHINE);
+}
+END_TEST
+
 START_TEST(texts)
 {
 	char buf[64];
@@ -298,6 +328,9 @@ START_TEST(texts)
 	for (unsigned k = 0; k <= DDP_CAUSE_LAST + 1U; k++)
 		ck_assert_ptr_nonnull(ddp_cause_name((enum ddp_cause_kind)k));
 	ck_assert_str_eq(ddp_cause_name(DDP_CAUSE_NODE), "node-lost");
+	ck_assert_str_eq(ddp_cause_name(DDP_CAUSE_PROGRAM), "abort");
+	ck_assert_str_eq(ddp_cause_name(DDP_CAUSE_NOT_READY), "not-ready");
+	ck_assert_str_eq(ddp_cause_name(DDP_CAUSE_LAST), "controller-stalled");
 }
 END_TEST
 
@@ -307,7 +340,7 @@ int main(void)
 		two_within_10_ms, code_1_is_weaker,
 		fault_beside_an_exit, signal_later_is_a_reaction, slow_core,
 		after_abort, sigpipe_is_weak, node_lost, port_stolen,
-		early_exit, shepherd, codes, suspects, texts };
+		early_exit, shepherd, codes, suspects, program_aborts, texts };
 
 	return check_run("cause", tests, CHECK_COUNT(tests), reset);
 }

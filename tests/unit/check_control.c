@@ -148,6 +148,7 @@ static struct ddp_ctlconf conf(void)
 		.lo = 30000, .hi = 31000, .abort = DDP_ABORT_NODE,
 		.signal = 15, .grace_ms = 5000, .exit_grace_ms = 1,
 		.start_ms = 60000, .node_ms = 20000, .prefer = true,
+		.ready_ms = 1500,
 		.report = "/tmp/a b=c.json", .launcher = "/usr/bin/ddp-launch",
 		.nodes = nodes, .plan = plan };
 
@@ -183,6 +184,7 @@ START_TEST(conf_round)
 	ck_assert_uint_eq(out.signal, in.signal);
 	ck_assert_uint_eq(out.node_ms, in.node_ms);
 	ck_assert(out.prefer);
+	ck_assert_uint_eq(out.ready_ms, 1500);
 	free(text);
 }
 END_TEST

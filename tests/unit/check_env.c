@@ -221,9 +221,29 @@ START_TEST(sentinels)
 }
 END_TEST
 
+/* The life-cycle library: only where the plan has it. */
+START_TEST(lifecycle)
+{
+	plan.frameworks = 0;
+	r.preload = "/l/libddp_lifecycle.so:/u/other.so";
+	r.life = "@slurm-ddp/life/7.1/x";
+	expect(WORLD);
+	pos = 1;
+	strcpy(out, "\n");
+	plan.life = true;
+	r.life = NULL;
+	expect(WORLD "LD_PRELOAD=/l/libddp_lifecycle.so:/u/other.so\n");
+	pos = 1;
+	strcpy(out, "\n");
+	r.life = "@slurm-ddp/life/7.1/x";
+	expect(WORLD "LD_PRELOAD=/l/libddp_lifecycle.so:/u/other.so\n"
+	       "DDP_LIFECYCLE_SOCKET=@slurm-ddp/life/7.1/x\n");
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = { all, jax_only, torch_with_facts,
+	const TTest *const tests[] = { all, lifecycle, jax_only, torch_with_facts,
 		ipv6, stops, horovod, cross_ranks, deepspeed, on_torch,
 		tensorflow, tensorflow_broken, sentinels };
 

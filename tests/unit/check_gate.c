@@ -280,6 +280,7 @@ static void answer_open(void)
 {
 	usleep(50000);
 	ddp_gate_dir(&g, "/tmp/ddp-x");
+	ddp_gate_life(&g, "@slurm-ddp/life/7.0/x");
 	if (ddp_gate_answer(&g, DDP_GATE_OPEN, 29500, "v=1;x", 5))
 		_exit(1);
 }
@@ -303,6 +304,7 @@ START_TEST(opened)
 	ck_assert_uint_eq(ans.port, 29500);
 	ck_assert_str_eq(ans.text, "v=1;x");
 	ck_assert_str_eq(ans.dir, "/tmp/ddp-x");
+	ck_assert_str_eq(ans.life, "@slurm-ddp/life/7.0/x");
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert(!ddp_io_wait(task[i], &status));
 		ck_assert_int_eq(status, 0);
@@ -477,6 +479,7 @@ START_TEST(dir_too_long)
 	ck_assert(!ddp_gate_answer(&g, DDP_GATE_OPEN, 1, "", 0));
 	wait_ms(1000, 0);
 	ck_assert_str_eq(ans.dir, "");
+	ck_assert_str_eq(ans.life, "");
 	dir[DDP_GATE_DIR_MAX - 1] = '\0';
 	ddp_gate_dir(&g, dir);
 	wait_ms(1000, 0);

@@ -178,6 +178,11 @@ START_TEST(refusals)
 		{ DDP_OPT_GPUS, "", "auto, node, rank" },
 		{ DDP_OPT_GPUS, "all", "auto, node, rank" },
 		{ DDP_OPT_GPUS, "rank ", "auto, node, rank" },
+		{ DDP_OPT_LIFECYCLE, "1", "on, off" },
+		{ DDP_OPT_LIFECYCLE, "On", "on, off" },
+		{ DDP_OPT_READY_TIMEOUT, "", "off, or seconds from 1 to" },
+		{ DDP_OPT_READY_TIMEOUT, "0.999", "seconds from 1 to 86400" },
+		{ DDP_OPT_READY_TIMEOUT, "86401", "seconds from 1 to 86400" },
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -268,6 +273,21 @@ START_TEST(control_values)
 }
 END_TEST
 
+START_TEST(lifecycle_values)
+{
+	ck_assert(!o.lifecycle);
+	ck_assert_uint_eq(o.ready_ms, 0);
+	ck_assert(!set(DDP_OPT_LIFECYCLE, NULL) && o.lifecycle);
+	ck_assert(!set(DDP_OPT_LIFECYCLE, "off") && !o.lifecycle);
+	ck_assert(!set(DDP_OPT_LIFECYCLE, "(null)") && o.lifecycle);
+	ck_assert(!set(DDP_OPT_LIFECYCLE, "on") && o.lifecycle);
+	ck_assert(!set(DDP_OPT_READY_TIMEOUT, "1.5"));
+	ck_assert_uint_eq(o.ready_ms, 1500);
+	ck_assert(!set(DDP_OPT_READY_TIMEOUT, "off"));
+	ck_assert_uint_eq(o.ready_ms, 0);
+}
+END_TEST
+
 START_TEST(place_values)
 {
 	static const char *const policies[] = { "none", "best-effort",
@@ -303,8 +323,10 @@ START_TEST(control_unchanged)
 	for (unsigned i = DDP_OPT_ABORT; i < DDP_OPT_COUNT; i++) {
 		if (i == DDP_OPT_REPORT_FILE)	/* any name will do */
 			continue;
-		ck_assert(set((enum ddp_opt)i, NULL));
-		ck_assert(set((enum ddp_opt)i, "(null)"));
+		if (i != DDP_OPT_LIFECYCLE) {	/* no value: on */
+			ck_assert(set((enum ddp_opt)i, NULL));
+			ck_assert(set((enum ddp_opt)i, "(null)"));
+		}
 		ck_assert(set((enum ddp_opt)i, "%s%n"));
 		ck_assert_mem_eq(&before, &o, sizeof(o));
 	}
@@ -407,6 +429,12 @@ START_TEST(site_args)
 	ck_assert_str_eq(site.sysroot, "");
 	ck_assert(!arg("topology=/etc/slurm/node.xml"));
 	ck_assert_str_eq(site.topology, "/etc/slurm/node.xml");
+	ck_assert_ptr_nonnull(strstr(site.lifecycle, "/libddp_lifecycle.so"));
+	ck_assert(!arg("lifecycle_library=/opt/l/libddp_lifecycle.so"));
+	ck_assert_str_eq(site.lifecycle, "/opt/l/libddp_lifecycle.so");
+	ck_assert(!arg("lifecycle=on") && site.defaults.lifecycle);
+	ck_assert(!arg("ready_timeout=600"));
+	ck_assert_uint_eq(site.defaults.ready_ms, 600000);
 	ck_assert(!arg("sysroot=/srv/fake"));
 	ck_assert_str_eq(site.sysroot, "/srv/fake");
 	ck_assert(!arg("allow=bind,gpus"));
@@ -425,7 +453,9 @@ START_TEST(site_bad_args)
 		"allow=launch,", "allow=all", "%s%n%n", "frameworks=torch x",
 		"iface=", "bind=", "bind=best", "gpus=all", "gpus=",
 		"topology=", "topology=node.xml", "topology", "sysroot=",
-		"sysroot=srv", "allow=bind,gpu", NULL };
+		"sysroot=srv", "allow=bind,gpu", "lifecycle=", "lifecycle=1",
+		"ready_timeout=0", "lifecycle_library=libddp_lifecycle.so",
+		NULL };
 	struct ddp_site before;
 	char path[300] = "topology=/";
 
@@ -465,7 +495,8 @@ int main(void)
 {
 	const TTest *const tests[] = { numbers, safe_text, addresses,
 		loopback, launch_values, refusals, huge_text, values,
-		control_values, place_values, control_unchanged, report_length,
+		control_values, lifecycle_values, place_values,
+		control_unchanged, report_length,
 		milliseconds, signals, site_args, site_bad_args, site_policy };
 
 	return check_run("options", tests, CHECK_COUNT(tests), setup);

@@ -76,7 +76,7 @@ START_TEST(bad_values)
 		{ "job", "0" }, { "job", "-1" }, { "job", "4294967296" },
 		{ "step", "x" }, { "restart", "" }, { "mode", "" },
 		{ "mode", "fast" }, { "fw", "" }, { "fw", "caffe" },
-		{ "given", "65536" }, { "addr", "" }, { "addr", "a b" },
+		{ "given", "262144" }, { "addr", "" }, { "addr", "a b" },
 		{ "addr", "$(reboot)" }, { "port", "1023" }, { "port", "80" },
 		{ "port", "65536" }, { "verify", "2" }, { "iface", "" },
 		{ "iface", "a/b" }, { "tasks", "" }, { "tasks", "2(x2" },
@@ -143,6 +143,22 @@ START_TEST(too_long)
 END_TEST
 
 /* 65536 nodes in reverse order do not fit in one string: an error. */
+START_TEST(lifecycle)
+{
+	char *text;
+
+	ck_assert(!ddp_plan_parse(&plan, GOOD, &err) && !plan.life);
+	ddp_plan_clear(&plan);
+	ck_assert(!ddp_plan_parse(&plan, GOOD ";life=1", &err) && plan.life);
+	text = ddp_plan_format(&plan, &err);
+	ck_assert_str_eq(text, GOOD ";life=1");
+	free(text);
+	ddp_plan_clear(&plan);
+	ck_assert(ddp_plan_parse(&plan, GOOD ";life=0", &err));
+	ck_assert(ddp_plan_parse(&plan, GOOD ";life=", &err));
+}
+END_TEST
+
 START_TEST(irregular)
 {
 	struct ddp_layout *l = &plan.layout;
@@ -159,7 +175,7 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { round_trip, port_from_agent, bad_values,
-		bad_shapes, missing_field, too_long, irregular };
+		bad_shapes, missing_field, too_long, lifecycle, irregular };
 
 	return check_run("plan", tests, CHECK_COUNT(tests), NULL);
 }

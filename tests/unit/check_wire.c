@@ -24,6 +24,51 @@ static void nonce(uint8_t *buf, uint8_t from)
 		buf[i] = (uint8_t)(from + i);
 }
 
+static const struct ddp_wire_state states[2] = {
+	{ 3, 1 }, { UINT32_MAX, UINT8_MAX }
+};
+
+static void fill_life(struct ddp_msg *m)
+{
+	switch (m->type) {
+	case DDP_MSG_STATES:
+		m->u.states.n = 2;
+		m->u.states.list = states;
+		break;
+	case DDP_MSG_BLAME:
+		m->u.blame.rank = 5;
+		m->u.blame.pid = 6;
+		m->u.blame.when_us = UINT64_MAX - 2;
+		m->u.blame.code = 7;
+		m->u.blame.flags = DDP_EXIT_CAUGHT_TERM;
+		strcpy(m->u.blame.text, "MPI_Abort, code 7");
+		break;
+	case DDP_MSG_LEFT:
+		m->u.left.rank = 8;
+		m->u.left.count = UINT64_MAX - 3;
+		m->u.left.mpi = 1;
+		break;
+	case DDP_MSG_WAITS:
+		m->u.waits.rank = 9;
+		m->u.waits.count = 0x0102030405060708;
+		break;
+	case DDP_MSG_ORDER:
+		m->u.order.code = 143;
+		m->u.order.wait_ms = 10000;
+		break;
+	case DDP_MSG_PUT:
+	case DDP_MSG_GET:
+	case DDP_MSG_VALUE:
+		strcpy(m->u.pair.name, "nccl.0");
+		if (m->type != DDP_MSG_GET)
+			memset(m->u.pair.value, 'f',
+			       sizeof(m->u.pair.value) - 1);
+		break;
+	default:
+		break;
+	}
+}
+
 static void fill_late(struct ddp_msg *m)
 {
 	switch (m->type) {
@@ -54,7 +99,7 @@ static void fill_late(struct ddp_msg *m)
 		m->u.gone.left = 3;
 		break;
 	default:
-		break;
+		fill_life(m);
 	}
 }
 
@@ -144,6 +189,15 @@ static void same_pointers(void)
 		}
 		back.u.ready.raw = NULL;
 		back.u.ready.tasks = tasks;
+	} else if (msg.type == DDP_MSG_STATES) {
+		for (uint32_t i = 0; i < 2; i++) {
+			struct ddp_wire_state s = ddp_wire_state(&back, i);
+
+			ck_assert_uint_eq(s.rank, states[i].rank);
+			ck_assert_uint_eq(s.state, states[i].state);
+		}
+		back.u.states.raw = NULL;
+		back.u.states.list = states;
 	} else if (msg.type == DDP_MSG_PLAN) {
 		ck_assert_mem_eq(back.u.plan.text, msg.u.plan.text,
 				 msg.u.plan.len);

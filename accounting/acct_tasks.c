@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tasks are children of slurmstepd's main thread that Slurm accounts and that
+ * run another program than slurmstepd. Before their exec they may wait for
+ * long, for ddp-launch's agent for instance; slurmstepd has forked all of them
+ * before it lets the first one go.
+ */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "accounting/acct.h"
+#include "core/ddp_io.h"
+#include "core/ddp_proc.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TASKS_MAX 4096
+#define CHILDREN_TEXT 32768
+
+/* Of this process's main thread; room for their text is the caller's. */
+static const char *children(char *buf, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children",
+		 (int)getpid());
+	if (ddp_io_read_file(path, buf, size) < 0)
+		buf[0] = '\0';
+	return buf;
+}
+
+static struct acct_task *known(const struct acct_tasks *t, pid_t pid,
+			       uint64_t start)
+{
+	for (unsigned i = 0; i < t->n; i++)
+		if (t->v[i].id.pid == pid && t->v[i].start == start)
+			return &t->v[i];
+	return NULL;
+}
+
+/* 1: another program than ours, 0: ours, -1: it has none, or it is hidden. */
+static int exec_done(pid_t pid)
+{
+	char path[64], theirs[PATH_MAX], ours[PATH_MAX];
+	ssize_t n, m;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	n = readlink(path, theirs, sizeof(theirs));
+	m = readlink("/proc/self/exe", ours, sizeof(ours));
+	if (n < 0 || m < 0)
+		return -1;
+	return n != m || memcmp(theirs, ours, (size_t)n) ? 1 : 0;
+}
+
+static int add(struct acct_tasks *t, const struct ddp_gather_task *id,
+	       uint64_t start)
+{
+	struct acct_task *v;
+	int pidfd;
+	bool ended;
+
+	if (t->n == t->room) {
+		unsigned room = t->room ? 2 * t->room : 16;
+
+		if (room > TASKS_MAX)
+			return -1;
+		v = realloc(t->v, room * sizeof(*v));
+		if (!v)
+			return -1;
+		t->v = v;
+		t->room = room;
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, id->pid, 0);
+	ended = pidfd < 0 && errno == ESRCH;
+	t->v[t->n++] = (struct acct_task){ .id = *id, .start = start,
+					   .pidfd = pidfd, .ended = ended };
+	return 0;
+}
+
+/*
+ * A program that slurmstepd has started: one of the tasks, or an epilog? To ask
+ * is a poll before 23.02, too much for each of hundreds; but all tasks were
+ * there when the first one had exec'd, and mostly nobody else.
+ */
+static bool is_task(const struct acct_tasks *t, pid_t pid, uint64_t start,
+		    unsigned node_tasks, struct ddp_gather_task *id)
+{
+	if (ddp_gather_polls_by_task() || !t->n || t->children > node_tasks)
+		return ddp_gather_is_task(pid, id);
+	*id = t->v[0].id;
+	id->pid = pid;
+	return start <= t->newest;
+}
+
+/* Looks at one child. True if it is a new task. */
+static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks)
+{
+	struct ddp_gather_task id;
+	struct ddp_proc_stat st;
+
+	if (ddp_proc_stat(pid, &st) || st.ppid != getpid() ||
+	    known(t, pid, st.start))
+		return false;
+	switch (exec_done(pid)) {
+	case 0:
+		t->pending = true;
+		return false;
+	case 1:
+		break;
+	default:
+		return false;
+	}
+	return is_task(t, pid, st.start, node_tasks, &id) &&
+		!add(t, &id, st.start);
+}
+
+/* The next pid of a list of children; 0 at its end. */
+static pid_t next_pid(const char **s)
+{
+	char *end;
+	long pid = strtol(*s, &end, 10);
+
+	if (end == *s || pid <= 0)
+		return 0;
+	*s = end;
+	return (pid_t)pid;
+}
+
+static void note_children(struct acct_tasks *t, const char *s)
+{
+	struct ddp_proc_stat st;
+	pid_t pid;
+
+	while ((pid = next_pid(&s))) {
+		if (ddp_proc_stat(pid, &st))
+			continue;
+		t->children++;
+		if (st.start > t->newest)
+			t->newest = st.start;
+	}
+}
+
+unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
+{
+	char text[CHILDREN_TEXT];
+	const char *s = children(text, sizeof(text));
+	unsigned found = 0;
+	bool first = !t->n;
+	pid_t pid;
+
+	t->pending = false;
+	while ((pid = next_pid(&s))) {
+		found += look_at(t, pid, node_tasks);
+		if (!first || !found)
+			continue;
+		/* What there is to do then does not wait for the others. */
+		note_children(t, text);
+		t->pending = true;
+		break;
+	}
+	return found;
+}
+
+enum life { ALIVE, ZOMBIE, GONE };
+
+static enum life life(const struct acct_task *k)
+{
+	struct ddp_proc_stat st;
+
+	if (ddp_proc_stat(k->id.pid, &st) || st.start != k->start ||
+	    st.ppid != getpid())
+		return GONE;
+	return st.state == 'Z' || st.state == 'X' ? ZOMBIE : ALIVE;
+}
+
+bool acct_tasks_look_again(struct acct_tasks *t)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < t->n; i++) {
+		if (t->v[i].ended || t->v[i].pidfd >= 0)
+			continue;
+		t->v[i].ended = life(&t->v[i]) != ALIVE;
+		any = any || !t->v[i].ended;
+	}
+	return any;
+}
+
+void acct_tasks_count(const struct acct_tasks *t, struct acct_count *c)
+{
+	memset(c, 0, sizeof(*c));
+	for (unsigned i = 0; i < t->n; i++)
+		switch (life(&t->v[i])) {
+		case ALIVE:
+			c->alive++;
+			break;
+		case ZOMBIE:
+			c->zombies++;
+			break;
+		default:
+			c->gone++;
+		}
+}
