@@ -53,6 +53,7 @@ enum report_kind {
 struct report_step {
 	enum report_kind kind;
 	bool running;
+	bool awaited;		/* ended just now: its values may still come */
 	int64_t start, end;	/* Unix time; a running step's end is now */
 	double seconds;		/* elapsed, less suspension */
 	int64_t ngpus;		/* or REPORT_GPUS_UNKNOWN */

@@ -68,7 +68,11 @@ struct report_view {
 	const struct report_step *step;		/* NULL: the whole job */
 	struct report_advice advice[REPORT_ADVICE_MAX];
 	unsigned nadvice;
+	unsigned awaited;	/* of its steps, see struct report_step */
 };
+
+/* After so many seconds what a step used does not come any more. */
+#define REPORT_AWAIT_S 60
 
 struct report_data {
 	struct ddp_acct_jobs raw;		/* owns the texts */
@@ -77,7 +81,8 @@ struct report_data {
 	struct report_view *views;
 	size_t nviews;
 	unsigned missing;	/* jobs and steps that nobody knows */
-	bool ended;		/* all that is shown has ended */
+	unsigned awaited;	/* steps, see struct report_step */
+	bool ended;		/* all that is shown has ended, and is complete */
 	bool has_metrics;	/* see ddp_acct_has_metrics() */
 };
 

@@ -110,8 +110,17 @@ static void name_step(const struct ddp_acct_step *r, struct report_step *s)
 	s->name = r->name;
 }
 
+/* slurmdbd hears of a job's end before it hears what the job's last step used,
+ * and shows that step as ended from then on. */
+static bool is_awaited(const struct ddp_acct_step *r, int64_t end, int64_t now)
+{
+	return r->phase == DDP_ACCT_ENDED && r->kind != DDP_ACCT_EXTERN &&
+		!r->recorded && now - end < REPORT_AWAIT_S;
+}
+
 static void read_step(const struct report_job *job,
-		      const struct ddp_acct_step *r, struct report_step *s)
+		      const struct ddp_acct_step *r, int64_t now,
+		      struct report_step *s)
 {
 	uint32_t tasks = count(r->ntasks);
 
@@ -121,6 +130,7 @@ static void read_step(const struct report_job *job,
 	s->start = r->start;
 	/* A step whose end nobody has recorded ended with its job. */
 	s->end = r->end ? r->end : job->end;
+	s->awaited = is_awaited(r, s->end, now);
 	s->seconds = r->elapsed;
 	s->nnodes = count(r->nnodes);
 	s->ntasks = tasks;
@@ -207,7 +217,7 @@ static int read_job(const struct ddp_acct_job *r, int64_t now,
 			return -1;
 	}
 	for (; j->nsteps < r->nsteps; j->nsteps++)
-		read_step(j, &r->steps[j->nsteps], &j->steps[j->nsteps]);
+		read_step(j, &r->steps[j->nsteps], now, &j->steps[j->nsteps]);
 	return report_rollup(j);
 }
 

@@ -23,6 +23,13 @@ static bool is_latest(const struct report_data *d, size_t i)
 	return i + 1 == d->njobs || d->jobs[i + 1].job_id != d->jobs[i].job_id;
 }
 
+static void count_awaited(struct report_view *v)
+{
+	for (size_t k = 0; k < v->job->nsteps; k++)
+		if (!v->step || v->step == &v->job->steps[k])
+			v->awaited += v->job->steps[k].awaited;
+}
+
 static int add_view(struct report_data *d, const struct report_call *c,
 		    const struct report_job *j, const struct report_step *s)
 {
@@ -38,7 +45,9 @@ static int add_view(struct report_data *d, const struct report_call *c,
 	v->step = s;
 	if (!c->many)
 		v->nadvice = report_advise(j, s, c->advise_after, v->advice);
-	if (j->running || j->pending)
+	count_awaited(v);
+	d->awaited += v->awaited;
+	if (j->running || j->pending || v->awaited)
 		d->ended = false;
 	return 0;
 }

@@ -22,6 +22,14 @@ static int show(const struct report_data *d, const struct report_call *c,
 	return c->many ? report_show_list(d, s, f) : report_show_table(d, s, f);
 }
 
+static void say_awaited(unsigned n, FILE *f)
+{
+	fflush(f);
+	fprintf(stderr, "ddp-report: %u step%s ended just now, and what %s used "
+		"is not in slurmdbd yet: ask again in some seconds\n", n,
+		n == 1 ? "" : "s", n == 1 ? "it" : "they");
+}
+
 int report_once(const struct report_call *c, FILE *f,
 		const struct report_screen *s, bool *ended)
 {
@@ -39,6 +47,8 @@ int report_once(const struct report_call *c, FILE *f,
 		rc = d.missing ? 1 : 0;
 		if (ended)
 			*ended = d.ended;
+		else if (d.awaited)
+			say_awaited(d.awaited, f);
 	}
 	report_data_clear(&d);
 	ddp_acct_close(a);

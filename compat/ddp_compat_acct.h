@@ -58,6 +58,9 @@ struct ddp_acct_step {
 	uint32_t elapsed;	/* s, without suspension */
 	uint32_t nnodes, ntasks;
 	uint64_t ngpus;
+	/* What it used has come to slurmdbd: after its end, and after that of
+	 * its job. Also true where nothing is ever gathered. */
+	bool recorded;
 	struct ddp_acct_usage usage;
 };
 

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+extern slurm_conf_t slurm_conf __attribute__((weak));
+
 /* As squeue and sacct write them; Slurm's own tables have no header. */
 static const struct {
 	uint32_t state;
@@ -130,6 +132,15 @@ static void usage_of(const struct ddp_acct *a, const slurmdb_stats_t *s,
 	}
 }
 
+/* Of the Slurm that this program is configured for: NULL is none, too. */
+static bool gathers(void)
+{
+	const char *type = &slurm_conf ? slurm_conf.job_acct_gather_type :
+		"unknown";
+
+	return type && !strstr(type, "none");
+}
+
 /* Slurm's marks for "no number" are our NONE. */
 static uint32_t number(uint32_t v)
 {
@@ -162,6 +173,9 @@ static int read_step(const struct ddp_acct *a, const slurmdb_step_rec_t *r,
 	s->ntasks = number(r->ntasks);
 	s->ngpus = gpus_of(a, r->tres_alloc_str);
 	usage_of(a, &r->stats, &s->usage);
+	/* Whatever else it has or lacks, Slurm's own are always in it. */
+	s->recorded = (r->stats.tres_usage_in_tot &&
+		       *r->stats.tres_usage_in_tot) || !gathers();
 	return copy_text(&s->name, r->stepname);
 }
 

@@ -63,24 +63,29 @@ def component(step, rows):
             tres(r["AllocTRES"]).get("gres/gpu") == gpus]
 
 
-def find(step, rows):
+def find(step, rows, patient):
     runs = sorted(rows.get(step.id) or component(step, rows),
                   key=lambda r: r["Start"])
     if len(runs) <= step.restart:
         return None
     row = runs[step.restart]
     over = row["State"].split()[0] not in ("RUNNING", "PENDING", "")
+    # sacct shows a step as ended as soon as its job is: what it used comes
+    # after that, if anything does.
+    if patient and not row["TRESUsageInTot"]:
+        return None
     return row if over and row["End"] != "Unknown" else None
 
 
 def find_all(options, steps):
     """Records reach the database a moment after the end."""
     jobs = sorted({s.id.partition(".")[0] for s in steps}, key=int)
-    end = time.monotonic() + 30
+    begin = time.monotonic()
     while True:
+        waited = time.monotonic() - begin
         rows = sacct(options, jobs)
-        found = [find(s, rows) for s in steps]
-        if all(found) or time.monotonic() > end:
+        found = [find(s, rows, waited < 10) for s in steps]
+        if all(found) or waited > 30:
             return found
         time.sleep(0.3)
 

@@ -155,8 +155,7 @@ task_file() { find "$TASKS/$1" -type f | head -n 1; }
 # columns JOB.STEP FIELDS: once the step's record is complete.
 columns()
 {
-	step_state "$1" >/dev/null
-	in_cluster sacct --noconvert -nPD -j "$1" -o "$2"
+	step_row "$1" "$2"
 }
 
 # gpu_keys TEXT: the TRES of ours in it, sorted, with commas.

@@ -208,15 +208,9 @@ stepd_in_time()
 # row_of K: the step's row in the accounting, once it is over there.
 row_of()
 {
-	local i s
-	for ((i = 0; i < 60; i++)); do
-		s=$(in_cluster sacct -n -P --noconvert -j "$(id_of "$1")" \
-			-o State,ExitCode,End,TRESUsageInAve,TRESUsageInTot,TRESUsageOutMax,TRESUsageOutTot |
-			tail -n 1)
-		[[ -n $s && $s != *Unknown* ]] && break
-		sleep 0.2
-	done
-	printf '%s\n' "$s" | tee "$DIR/$1.row"
+	step_row "$(id_of "$1")" \
+		State,ExitCode,End,TRESUsageInAve,TRESUsageInTot,TRESUsageOutMax,TRESUsageOutTot |
+		tail -n 1 | tee "$DIR/$1.row"
 }
 
 state_of() { row_of "$1" | cut -d '|' -f 1; }

@@ -154,7 +154,8 @@ two_runs()
 {
 	in_cluster sacct -D -n -P --noconvert -j "$id" \
 		-o State,ExitCode,End,TRESUsageInAve,TRESUsageInTot,TRESUsageOutMax,TRESUsageOutTot,JobID |
-		grep -F "$id.0" | grep -v Unknown >rows
+		grep -F "$id.0" | grep -v Unknown |
+		awk -F '|' '$5 != ""' >rows
 	(($(wc -l <rows) == 2))
 }
 

@@ -237,20 +237,30 @@ logs_clean()
 		"$CLUSTER_DIR"/log/slurmctld.log "$CLUSTER_DIR"/log/slurmd-*.log
 }
 
-# step_state JOB.STEP: what the accounting has, once the step is over. The
-# records of a job and of its step come one after the other: until the step's
-# own end is there and stays, the exit code is not.
-step_state()
+# step_row JOB.STEP FIELDS: what the accounting has, once the step is over. The
+# end of a job comes before that of its last step, which sacct shows as ended
+# from then on: with the job's state, without an exit code, and without usage.
+# Where there is none after 10 s it is a step that had none.
+step_row()
 {
-	local i s was=''
+	local i s
 	for ((i = 0; i < 50; i++)); do
-		s=$(in_cluster sacct -n -P -j "$1" -o State,ExitCode,End)
-		[[ -n $s && $s != *Unknown* && $s == "$was" ]] && break
-		was=$s
+		s=$(in_cluster sacct -n -P --noconvert -j "$1" \
+			-o "End,TRESUsageInTot,$2")
+		row_whole <<<"$s" && break
 		sleep 0.2
 	done
-	printf '%s\n' "${s%|*}"
+	cut -d '|' -f 3- <<<"$s"
 }
+
+# The first two fields of every line are there.
+row_whole()
+{
+	awk -F '|' '!$1 || $1 == "Unknown" || !$2 { bad = 1 }
+		END { exit bad || !NR }'
+}
+
+step_state() { step_row "$1" State,ExitCode; }
 
 # --- nodes with names of their own ---------------------------------------------
 

@@ -51,6 +51,7 @@ make_jobs()
 	X
 	batch_job ARRAY in_cluster -N1 --gres=gpu:1 --array=3,7 <<<'srun true'
 	batch_job NOGPU in_cluster -N1 --job-name=nogpu <<<'srun true'
+	batch_job LATE in_cluster -N1 --gres=gpu:1 <<<'srun --gres=gpu:1 true'
 	batch_job NOBODY as_nobody -N1 --gres=gpu:2 <<<'srun --gres=gpu:2 true'
 	LIMIT=60 in_cluster salloc -Q -N1 -n2 --gres=gpu:2 sh -c '
 		echo $SLURM_JOB_ID >salloc.id
@@ -67,8 +68,8 @@ make_jobs()
 	export HET
 	HET=$(LIMIT=60 in_cluster srun -n1 --gres=gpu:1 : -n1 --gres=gpu:2 \
 		sh -c 'echo $SLURM_JOB_ID' | sort -n | head -n 1)
-	JOBS=("$ONE" "$TWO" "$ARRAY" "$NOGPU" "$NOBODY" "$SHARED" "$AGAIN"
-		"$HET")
+	JOBS=("$ONE" "$TWO" "$ARRAY" "$NOGPU" "$LATE" "$NOBODY" "$SHARED"
+		"$AGAIN" "$HET")
 	wait_until 90 ended "${JOBS[@]}"
 	wait_until 30 runs_recorded 2
 }
@@ -485,6 +486,46 @@ on_tty()
 	says_times 1 ", every 5 s"
 	run -1 --separate-stderr report 4000000 --watch
 	says "has no job 4000000"
+}
+
+# ends_now JOB: as if it had ended SECONDS ago, and its step's usage not come.
+ends_now()
+{
+	local i at
+	i=$(db_index "$1")
+	at=$(($(date +%s) - ${2:-0}))
+	sql "UPDATE $(cluster_name)_job_table SET time_start=$at - 100,
+		time_end=$at WHERE job_db_inx=$i;
+		UPDATE $(cluster_name)_step_table SET time_start=$at - 100,
+		time_end=0, state=1, tres_usage_in_tot='' WHERE job_db_inx=$i
+		AND id_step=0"
+}
+
+@test "a step whose usage has not come yet is awaited, for a minute" {
+	local said="ddp-report: 1 step ended just now, and what it used is not in slurmdbd yet: ask again in some seconds"
+	run -0 --separate-stderr report "$LATE" --parsable
+	same "" "$stderr"
+	ends_now "$LATE"
+	in_cluster sacct -nP -j "$LATE.0" -o State | grep -qx COMPLETED
+	run -0 --separate-stderr report "$LATE.0" --parsable
+	same "$said" "$stderr"
+	has "$LATE" 0 state=COMPLETED sm_mean_percent=
+	run -0 --separate-stderr report "$LATE" --json
+	same "$said" "$stderr"
+	of_schema
+	run -0 --separate-stderr report "$LATE.batch"
+	same "" "$stderr"
+	run -0 --separate-stderr report --since now-300 --parsable
+	same "$said" "$stderr"
+	report "$LATE" --watch=1 >watched 2>&1 3>&- &
+	wait_until 10 grep -q COMPLETED watched
+	fill "$(db_index "$LATE")" 0 "gpusm=73" "" "gpusm=91"
+	wait_until 10 grep -q '^0 .* 73  *91 ' watched
+	wait_until 10 pid_gone "$!"
+	wait "$!"
+	ends_now "$LATE" 61
+	run -0 --separate-stderr report "$LATE"
+	same "" "$stderr"
 }
 
 # The program itself gets the signal, as from a terminal.
