@@ -74,6 +74,9 @@ struct acct_tasks {
 	struct acct_task *v;
 	unsigned n, room;
 	bool pending;		/* a child may still become a task */
+	/* For so long after the first child's exec no question is asked that
+	 * is a poll, us; 0: no child has exec'd. */
+	int quiet_us;
 	/* When the first one was found: so many children, and the last of them
 	 * began then. */
 	unsigned children;
@@ -86,6 +89,9 @@ struct acct_tasks {
  * yet.
  */
 unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks);
+
+/* In so many ms at most one has to look again; -1: it does not matter. */
+int acct_tasks_look_in(const struct acct_tasks *t);
 
 /* Looks at those that no pidfd tells of. True if there are any that run. */
 bool acct_tasks_look_again(struct acct_tasks *t);

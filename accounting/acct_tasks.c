@@ -21,6 +21,10 @@
 #include <unistd.h>
 
 #define TASKS_MAX 4096
+/* Longer than `true`; and where it says that it has GPUs, not so much longer
+ * than it that what they do meanwhile counts. */
+#define QUIET_US 10000
+#define QUIET_GPUS_US 3000
 #define CHILDREN_TEXT 32768
 
 /* Of this process's main thread; room for their text is the caller's. */
@@ -92,10 +96,23 @@ static bool is_task(const struct acct_tasks *t, pid_t pid, uint64_t start,
 		    unsigned node_tasks, struct ddp_gather_task *id)
 {
 	if (ddp_gather_polls_by_task() || !t->n || t->children > node_tasks)
-		return ddp_gather_is_task(pid, id);
+		return ddp_gather_is_task(pid, t->quiet_us, id);
 	*id = t->v[0].id;
 	id->pid = pid;
 	return start <= t->newest;
+}
+
+/* It can say what it likes: only how soon it is asked about depends on that. */
+static bool says_gpus(pid_t pid)
+{
+	char *gpus = acct_environ(pid, "SLURM_STEP_GPUS");
+	bool any;
+
+	if (!gpus)
+		gpus = acct_environ(pid, "SLURM_JOB_GPUS");
+	any = gpus != NULL;
+	free(gpus);
+	return any;
 }
 
 /* Looks at one child. True if it is a new task. */
@@ -116,6 +133,8 @@ static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks)
 	default:
 		return false;
 	}
+	if (!t->quiet_us)
+		t->quiet_us = says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
 	return is_task(t, pid, st.start, node_tasks, &id) &&
 		!add(t, &id, st.start);
 }
@@ -165,6 +184,13 @@ unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
 		break;
 	}
 	return found;
+}
+
+int acct_tasks_look_in(const struct acct_tasks *t)
+{
+	int us = t->n || !t->quiet_us ? 0 : ddp_gather_quiet(t->quiet_us);
+
+	return us ? (us + 999) / 1000 : -1;
 }
 
 enum life { ALIVE, ZOMBIE, GONE };

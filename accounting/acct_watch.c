@@ -94,7 +94,10 @@ static int look_ms(int64_t since, int64_t took)
 {
 	int ms = since < 2000 ? 5 : since < 10000 ? 10 : since < 60000 ? 25 :
 		100;
+	int soon = acct_tasks_look_in(&w->tasks);
 
+	if (soon >= 0 && soon < ms)
+		return soon;
 	return took > LOOK_MOST_MS / 8 ? LOOK_MOST_MS : ms + 8 * (int)took;
 }
 

@@ -67,12 +67,15 @@ struct ddp_gather_task {
 
 /*
  * Is this child of slurmstepd, which has exec'd, a task under accounting? Not
- * from within get_data(). Before 23.02 nobody is for a moment after the first
+ * from within get_data(). Before 23.02 nobody is for quiet_us after the first
  * time that anybody was asked about: the question is a poll there, and one
  * that is on its way when a very short step ends puts an error on the user's
  * terminal.
  */
-bool ddp_gather_is_task(pid_t pid, struct ddp_gather_task *task);
+bool ddp_gather_is_task(pid_t pid, int quiet_us, struct ddp_gather_task *task);
+
+/* Until then, us; 0: ask, or nobody was asked about yet. */
+int ddp_gather_quiet(int quiet_us);
 
 /* --- GRES ----------------------------------------------------------------- */
 

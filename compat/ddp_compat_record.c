@@ -29,7 +29,6 @@
 #define HEAD_MAX 256		/* the head begins before */
 #define NTRES_MAX 4096
 #define NTASKS_MAX (1U << 24)	/* more is NO_VAL, or no count */
-#define QUIET_US 10000		/* longer than `true` */
 
 struct head {
 	slurm_step_id_t id;
@@ -94,14 +93,24 @@ static uint64_t sum_ids(const uint32_t *ids, uint32_t n)
 	return sum;
 }
 
-bool ddp_gather_is_task(pid_t pid, struct ddp_gather_task *task)
+int ddp_gather_quiet(int quiet_us)
+{
+	int64_t left;
+
+	if (DDP_GATHER_BY_TASK || !first_asked)
+		return 0;
+	left = first_asked + quiet_us - ddp_io_now_us();
+	return left > 0 ? (int)left : 0;
+}
+
+bool ddp_gather_is_task(pid_t pid, int quiet_us, struct ddp_gather_task *task)
 {
 	struct gather_jobacct *copy;
 	int64_t now = ddp_io_now_us();
 
 	if (!first_asked)
 		first_asked = now;
-	if (!DDP_GATHER_BY_TASK && now - first_asked < QUIET_US)
+	if (ddp_gather_quiet(quiet_us))
 		return false;
 	copy = stat_task(pid, false);
 	if (!copy)
