@@ -77,6 +77,10 @@ struct acct_tasks {
 	/* For so long after the first child's exec no question is asked that
 	 * is a poll, us; 0: no child has exec'd. */
 	int quiet_us;
+	int64_t looked;		/* when, us; 0: never */
+	/* The first one's exec was up to twice as long before id.asked: nobody
+	 * looked in between. */
+	int64_t late_us;
 	/* When the first one was found: so many children, and the last of them
 	 * began then. */
 	unsigned children;

@@ -25,6 +25,8 @@
  * than it that what they do meanwhile counts. */
 #define QUIET_US 10000
 #define QUIET_GPUS_US 3000
+/* Who has not looked for longer knows nothing. */
+#define GAP_MOST_US 100000
 #define CHILDREN_TEXT 32768
 
 /* Of this process's main thread; room for their text is the caller's. */
@@ -115,8 +117,18 @@ static bool says_gpus(pid_t pid)
 	return any;
 }
 
+/* It was not so at the look before, gap us ago. */
+static void note_exec(struct acct_tasks *t, pid_t pid, int64_t gap)
+{
+	if (!t->n && (!t->quiet_us || ddp_gather_polls_by_task()))
+		t->late_us = (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2;
+	if (!t->quiet_us)
+		t->quiet_us = says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
+}
+
 /* Looks at one child. True if it is a new task. */
-static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks)
+static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks,
+		    int64_t gap)
 {
 	struct ddp_gather_task id;
 	struct ddp_proc_stat st;
@@ -133,8 +145,7 @@ static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks)
 	default:
 		return false;
 	}
-	if (!t->quiet_us)
-		t->quiet_us = says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
+	note_exec(t, pid, gap);
 	return is_task(t, pid, st.start, node_tasks, &id) &&
 		!add(t, &id, st.start);
 }
@@ -168,14 +179,16 @@ static void note_children(struct acct_tasks *t, const char *s)
 unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
 {
 	char text[CHILDREN_TEXT];
+	int64_t now = ddp_io_now_us(), gap = t->looked ? now - t->looked : 0;
 	const char *s = children(text, sizeof(text));
 	unsigned found = 0;
 	bool first = !t->n;
 	pid_t pid;
 
+	t->looked = now;
 	t->pending = false;
 	while ((pid = next_pid(&s))) {
-		found += look_at(t, pid, node_tasks);
+		found += look_at(t, pid, node_tasks, gap);
 		if (!first || !found)
 			continue;
 		/* What there is to do then does not wait for the others. */

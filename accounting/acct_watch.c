@@ -27,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <slurm/spank.h>
@@ -88,17 +89,29 @@ static bool stopped(void)
 	return poll(&p, 1, 0) != 0;
 }
 
+/* What a look costs. By the clock it would seem to cost the more the busier the
+ * node is, which is just where it must not be put off. */
+static int64_t cpu_us(void)
+{
+	struct timespec t;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
+		return 0;
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* Finer at first, when most launches end, then ever coarser; and most of the
  * time asleep where there are many children to look at. */
-static int look_ms(int64_t since, int64_t took)
+static int look_ms(int64_t since, int64_t took_us)
 {
-	int ms = since < 2000 ? 5 : since < 10000 ? 10 : since < 60000 ? 25 :
+	int ms = since < 2000 ? 3 : since < 10000 ? 10 : since < 60000 ? 25 :
 		100;
 	int soon = acct_tasks_look_in(&w->tasks);
 
 	if (soon >= 0 && soon < ms)
 		return soon;
-	return took > LOOK_MOST_MS / 8 ? LOOK_MOST_MS : ms + 8 * (int)took;
+	return took_us > LOOK_MOST_MS * 1000 / 8 ? LOOK_MOST_MS :
+		ms + (int)(8 * took_us / 1000);
 }
 
 /* --- while tasks run --- */
@@ -215,10 +228,9 @@ static bool look_for_tasks(void)
 {
 	unsigned found = acct_tasks_look(&w->tasks, w->rec.node_tasks);
 
-	/* Its exec was some milliseconds before, and its first instruction some
-	 * after the exec. */
+	/* In the middle of when its exec can have been. */
 	if (found && !w->since)
-		w->since = w->tasks.v[0].id.asked * 1000;
+		w->since = (w->tasks.v[0].id.asked - w->tasks.late_us) * 1000;
 	if (found && !w->put)
 		share_tasks();
 	return found;
@@ -246,27 +258,28 @@ static void kick(void)
 
 static void watch(void)
 {
-	int64_t began = ddp_io_now_ms(), now, took;
+	int64_t began = ddp_io_now_ms(), age, took;
 	bool found, pending;
 
 	while (!stopped()) {
-		now = ddp_io_now_ms();
+		took = cpu_us();
 		if (w->step.kind == ACCT_UNKNOWN)
 			read_title();
 		if (w->step.kind == ACCT_OTHER)
 			return;
 		found = look_for_tasks();
-		took = ddp_io_now_ms() - now;
+		took = cpu_us() - took;
 		if (found) {
 			if (!w->begun && acct_watch_begin())
 				break;
 			kick();
 		}
+		age = ddp_io_now_ms() - began;
 		pending = !w->begun ||
-			(w->tasks.pending && now - began < PENDING_MS);
+			(w->tasks.pending && age < PENDING_MS);
 		if (!pending && !any_alive())
 			break;
-		wait_event(pending ? look_ms(now - began, took) : -1);
+		wait_event(pending ? look_ms(age, took) : -1);
 	}
 	acct_watch_last();
 }
