@@ -3,7 +3,9 @@
 #
 # What sacct says of the GPUs of steps, beside the truth about the scenario
 # that they were in: every number here was read from slurmdbd. acct_other.bats
-# has what needs another configuration, acct_matrix.bats the long matrix.
+# has what needs another configuration, acct_matrix.bats the long matrix of steps
+# of 3 s. Here they last for 6 s: 1 % is asked for, and 30 ms in which the machine
+# runs something else, when a step begins, are that of 3 s.
 #
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154 # code for other shells; bats
 
@@ -67,14 +69,14 @@ column()
 # Cases 34 and 35: node 2 has GPUs at constant levels, node 1 curves.
 @test "one node: 1, 2, 4 tasks; children; staggered ends; only the step's GPUs" {
 	acct_flat 10 20 30 40 99 99 99 99 >"$GPU_DIR/scenario.${NODE[1]}"
-	step hold 5 0 0 -w "${NODE[1]}" -n1 --gpus=2
-	step one 3.1 0 0 -w "${NODE[0]}" -n1 --gpus=1
-	step two 3 4 0 -w "${NODE[0]}" -n2 --gpus-per-node=2
-	step four 3 4 0.2 -w "${NODE[0]}" -n4 --gpus-per-task=1
+	step hold 8 0 0 -w "${NODE[1]}" -n1 --gpus=2
+	step one 6.1 0 0 -w "${NODE[0]}" -n1 --gpus=1
+	step two 6 4 0 -w "${NODE[0]}" -n2 --gpus-per-node=2
+	step four 6 4 0.2 -w "${NODE[0]}" -n4 --gpus-per-task=1
 	runs hold
-	step case35 3 0 0 -w "${NODE[1]}" -n1 --gpus=2
+	step case35 6 0 0 -w "${NODE[1]}" -n1 --gpus=2
 	runs case35
-	step case34 3 0 0 -w "${NODE[1]}" -n1 --gpus=4
+	step case34 6 0 0 -w "${NODE[1]}" -n1 --gpus=4
 	steps_end
 	right hold case35 case34 one two four
 	# As the cases have them, in so many words.
@@ -89,14 +91,14 @@ column()
 
 @test "two nodes: unequal tasks, another frequency, a subset of the job's GPUs" {
 	acct_flat 10 20 30 40 50 60 70 80 >"$GPU_DIR/scenario.${NODE[1]}"
-	step pair 3 0 0 -N2 -n2 --gpus-per-node=2
-	step fours 3 0 0.15 -N2 -n4 --gpus-per-node=2 --acctg-freq=task=1
-	step odd 3 4 0 -N2 -n3 --gpus-per-node=1
+	step pair 6 0 0 -N2 -n2 --gpus-per-node=2
+	step fours 6 0 0.15 -N2 -n4 --gpus-per-node=2 --acctg-freq=task=1
+	step odd 6 4 0 -N2 -n3 --gpus-per-node=1
 	in_cluster salloc -N2 -n4 --gpus-per-node=3 \
 		srun -o /dev/null -N1 -n2 --gpus-per-node=1 --exact "$TASK" "$TASKS" sub \
-		3 0 0 >/dev/null 2>sub.err 3>&- &
+		6 0 0 >/dev/null 2>sub.err 3>&- &
 	started sub
-	step launched 3 0 0 -N2 -n4 --gpus-per-node=1 --ddp-launch
+	step launched 6 0 0 -N2 -n4 --gpus-per-node=1 --ddp-launch
 	steps_end
 	right pair fours odd sub launched
 	# Of three GPUs that the job has there.
@@ -129,9 +131,9 @@ batch_script()
 	cat <<-X
 		#!/bin/bash
 		begin=\$EPOCHREALTIME
-		srun -o /dev/null -n2 $TASK $TASKS nested 3 0 0.1
-		srun -o /dev/null --overlap -n1 $TASK $TASKS over1 3.2 0 0 &
-		srun -o /dev/null --overlap -n1 $TASK $TASKS over2 3 0 0 &
+		srun -o /dev/null -n2 $TASK $TASKS nested 6 0 0.1
+		srun -o /dev/null --overlap -n1 $TASK $TASKS over1 6.2 0 0 &
+		srun -o /dev/null --overlap -n1 $TASK $TASKS over2 6 0 0 &
 		wait
 		mkdir -p $TASKS/batch
 		f=$TASKS/batch/\$SLURMD_NODENAME.0
@@ -177,7 +179,7 @@ batch_script()
 	cat >wait.sh <<-X
 		kill -STOP \$SLOW
 		(sleep 1; kill -CONT \$SLOW) >/dev/null 2>&1 &
-		srun -o /dev/null --ddp-launch $TASK $TASKS waited 3 0 0
+		srun -o /dev/null --ddp-launch $TASK $TASKS waited 6 0 0
 		wait
 	X
 	SLOW=$(cluster_pid "slurmd-${NODE[1]}") in_cluster salloc -N2 -n4 \
@@ -198,7 +200,7 @@ batch_script()
 	runs nested
 	cat >array.sh <<-X
 		#!/bin/sh
-		srun -o /dev/null $TASK $TASKS array\$SLURM_ARRAY_TASK_ID 3 0 0
+		srun -o /dev/null $TASK $TASKS array\$SLURM_ARRAY_TASK_ID 6 0 0
 	X
 	sbatch_wait in_cluster --array=3-4 --gpus=1 -o /dev/null array.sh \
 		>array.out 2>&1 3>&- &
@@ -206,7 +208,7 @@ batch_script()
 	runs array3
 	# With use_interactive_step salloc's own command is a step, too.
 	in_cluster salloc -N1 -n1 --gpus=2 srun -o /dev/null "$TASK" "$TASKS" \
-		alloc 3 0 0 >/dev/null 2>alloc.err 3>&- &
+		alloc 6 0 0 >/dev/null 2>alloc.err 3>&- &
 	STEPS+=("$!:alloc")
 	steps_end
 	cat batch.said
@@ -222,7 +224,7 @@ batch_script()
 	local id
 	cat >again.sh <<-X
 		#!/bin/sh
-		srun -o /dev/null $TASK $TASKS run\${SLURM_RESTART_COUNT:-0} 3 0 0
+		srun -o /dev/null $TASK $TASKS run\${SLURM_RESTART_COUNT:-0} 6 0 0
 		[ -n "\$SLURM_RESTART_COUNT" ] || {
 			scontrol requeue \$SLURM_JOB_ID
 			sleep 60
@@ -232,13 +234,13 @@ batch_script()
 	LIMIT=150 sbatch_wait in_cluster --requeue -n1 --gpus=1 -o /dev/null again.sh \
 		>again.out 2>&1 3>&- &
 	STEPS+=("$!:again")
-	in_cluster srun -o /dev/null -N1 -n1 --gpus=1 "$TASK" "$TASKS" het0 3 0 0 : \
-		-N1 -n2 --gpus=2 "$TASK" "$TASKS" het1 3 0 0.2 2>het.err 3>&- &
+	in_cluster srun -o /dev/null -N1 -n1 --gpus=1 "$TASK" "$TASKS" het0 6 0 0 : \
+		-N1 -n2 --gpus=2 "$TASK" "$TASKS" het1 6 0 0.2 2>het.err 3>&- &
 	STEPS+=("$!:het")
 	# Two components of a step in one allocation.
 	in_cluster salloc -N2 -n4 --gpus-per-node=2 srun -o /dev/null \
-		-N1 -n1 --gpus=1 --exact "$TASK" "$TASKS" comp0 3 0 0 : \
-		-N1 -n1 --gpus=2 --exact "$TASK" "$TASKS" comp1 3 0 0 \
+		-N1 -n1 --gpus=1 --exact "$TASK" "$TASKS" comp0 6 0 0 : \
+		-N1 -n1 --gpus=2 --exact "$TASK" "$TASKS" comp1 6 0 0 \
 		>/dev/null 2>comp.err 3>&- &
 	STEPS+=("$!:comp")
 	steps_end
@@ -308,7 +310,7 @@ trace_so()
 		#!/bin/sh
 		LD_PRELOAD=$dir/libnvidia-ml.so.1 LD_LIBRARY_PATH=$dir \
 		FAKE_ML_SCENARIO=/dev/null srun -o /dev/null \
-		--task-prolog=$dir/prolog -n2 $TASK $TASKS forged 3 0 0
+		--task-prolog=$dir/prolog -n2 $TASK $TASKS forged 6 0 0
 	X
 	job=$(in_cluster sbatch --parsable -w "${NODE[0]}" -n2 --gpus=2 -o "$dir/out" \
 		"$dir/job")
@@ -331,8 +333,8 @@ trace_so()
 		>"$GPU_DIR/scenario.${NODE[0]}"
 	acct_varied | sed 's/^gpu .*/& energy=no pcie=none/' \
 		>"$GPU_DIR/scenario.${NODE[1]}"
-	step nogpm 3 0 0 -w "${NODE[0]}" -n1 --gpus=1
-	step noenergy 3 0 0 -w "${NODE[1]}" -n2 --gpus=2
+	step nogpm 6 0 0 -w "${NODE[0]}" -n1 --gpus=1
+	step noenergy 6 0 0 -w "${NODE[1]}" -n2 --gpus=2
 	steps_end
 	# Kernel time stands in for idleness, and all GPUs are busy by it.
 	right --busy nogpm
@@ -369,7 +371,7 @@ trace_so()
 
 @test "sstat: values of a running step, from 23.02 on" {
 	local id keys
-	step live 4 0 0 -N1 -n2 --gpus=2 --acctg-freq=task=1
+	step live 6 0 0 -N1 -n2 --gpus=2 --acctg-freq=task=1
 	runs live
 	id=$(id_of live)
 	sleep 2

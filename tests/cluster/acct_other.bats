@@ -45,8 +45,8 @@ can_confine() { [[ -z ${DDP_ROOT:-} && -d /sys/fs/cgroup/devices ]]; }
 	up --nodes 1 --gpus 8 --conf JobAcctGatherFrequency=0 --conf \
 		AccountingStorageTRES=gres/gpu,gres/gpusm,ic/pcie
 	calls_logged
-	step some 3 4 0.1 -n2 --gpus=2
-	step other 3 0 0 -n1 --gpus=3
+	step some 6 4 0.1 -n2 --gpus=2
+	step other 6 0 0 -n1 --gpus=3
 	steps_end
 	right --absent membw,nvlink,energy,idle some other
 	grep -q nvmlGpmMetricsGet "$CALLS"
@@ -62,10 +62,10 @@ can_confine() { [[ -z ${DDP_ROOT:-} && -d /sys/fs/cgroup/devices ]]; }
 		'echo export SLURM_JOB_GPUS=6,7' \
 		'echo export CUDA_VISIBLE_DEVICES=6,7' >"$CLUSTER_TMP/prolog"
 	chmod 755 "$CLUSTER_TMP/prolog"
-	step hold 4 0 0 -n1 --gpus=1
+	step hold 7 0 0 -n1 --gpus=1
 	runs hold
-	step forged 3 4 0 -n2 --gpus=2 --task-prolog="$CLUSTER_TMP/prolog"
-	step plain 3 0 0.2 -n2 --gpus=2
+	step forged 6 4 0 -n2 --gpus=2 --task-prolog="$CLUSTER_TMP/prolog"
+	step plain 6 0 0.2 -n2 --gpus=2
 	steps_end
 	right hold plain
 	# Of the first free ones after hold's.
@@ -85,10 +85,10 @@ can_confine() { [[ -z ${DDP_ROOT:-} && -d /sys/fs/cgroup/devices ]]; }
 			"$CLUSTER_DIR"/log/slurmd-*.log
 		return
 	fi
-	step one 3 0 0 -N1 -n1 --gpus=1
-	step four 3 4 0.2 -N1 -n4 --gpus-per-node=2
-	step pair 3 0 0 -N2 -n2 --gpus-per-node=2 --acctg-freq=task=1
-	step odd 3 0 0.3 -N2 -n3 --gpus-per-node=1
+	step one 6 0 0 -N1 -n1 --gpus=1
+	step four 6 4 0.2 -N1 -n4 --gpus-per-node=2
+	step pair 6 0 0 -N2 -n2 --gpus-per-node=2 --acctg-freq=task=1
+	step odd 6 0 0.3 -N2 -n3 --gpus-per-node=1
 	steps_end
 	right --main one four pair odd
 }
@@ -123,8 +123,8 @@ stacked()
 		--conf "AcctGatherInterconnectType=$1" \
 		--conf "AccountingStorageTRES=$tres,ic/sysfs"
 	acct_varied >"$GPU_DIR/scenario"
-	step both 3.2 0 0 -n2 --gpus=2 --acctg-freq=task=1
-	step alone 3 4 0.2 -n3 --gpus=3
+	step both 6.2 0 0 -n2 --gpus=2 --acctg-freq=task=1
+	step alone 6 4 0.2 -n3 --gpus=3
 	# Bytes for the other one to count.
 	runs both 2
 	in_cluster scontrol ping >/dev/null
