@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "compat/ddp_compat_acct_rec.h"
+#include "compat/ddp_compat_gather.h"
 #include "core/ddp_tres.h"
 
 #include <stdio.h>
@@ -132,13 +133,11 @@ static void usage_of(const struct ddp_acct *a, const slurmdb_stats_t *s,
 	}
 }
 
-/* Of the Slurm that this program is configured for: NULL is none, too. */
+/* Does the Slurm that this program is configured for? */
 static bool gathers(void)
 {
-	const char *type = &slurm_conf ? slurm_conf.job_acct_gather_type :
-		"unknown";
-
-	return type && !strstr(type, "none");
+	return !&slurm_conf ||
+		ddp_gather_type_gathers(slurm_conf.job_acct_gather_type);
 }
 
 /* Slurm's marks for "no number" are our NONE. */

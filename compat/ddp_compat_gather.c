@@ -45,8 +45,7 @@ bool ddp_gather_enabled(void)
 	const char *type = &slurm_conf ? slurm_conf.job_acct_gather_type :
 		NULL;
 
-	/* NULL is "none" since 23.11. */
-	return type && !strstr(type, "none");
+	return ddp_gather_type_gathers(type);
 }
 
 int ddp_gather_pos(const char *type, const char *name)

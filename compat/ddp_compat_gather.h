@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* For plugin_version; needs slurm/slurm.h. */
@@ -53,6 +54,12 @@ void ddp_gather_poll(void);
 /* False with JobAcctGatherType=jobacct_gather/none: nothing is stored then, and
  * no task is known. */
 bool ddp_gather_enabled(void);
+
+/* Is this a JobAcctGatherType that gathers? NULL is "none" since 23.11. */
+static inline bool ddp_gather_type_gathers(const char *type)
+{
+	return type && !strstr(type, "none");
+}
 
 /* --- tasks ---------------------------------------------------------------- */
 

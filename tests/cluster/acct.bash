@@ -152,12 +152,6 @@ id_of() { sed -n 's/^step //p' "$(task_file "$1")"; }
 
 task_file() { find "$TASKS/$1" -type f | head -n 1; }
 
-# columns JOB.STEP FIELDS: once the step's record is complete.
-columns()
-{
-	step_row "$1" "$2"
-}
-
 # gpu_keys TEXT: the TRES of ours in it, sorted, with commas.
 gpu_keys()
 {

@@ -61,7 +61,7 @@ samplers()
 # column LABEL COLUMN TRES: of sacct.
 column()
 {
-	columns "$(id_of "$1")" "$2" | tr , '\n' | sed -n "s|^$3=||p"
+	step_row "$(id_of "$1")" "$2" | tr , '\n' | sed -n "s|^$3=||p"
 }
 
 # --- the numbers ------------------------------------------------------------------
@@ -82,10 +82,10 @@ column()
 	# As the cases have them, in so many words.
 	grep -qx 'step_gpus 2,3' "$(task_file case35)"
 	same "gres/gpumembw=35,gres/gpusm=35" \
-		"$(columns "$(id_of case35)" TRESUsageInAve | tr , '\n' |
+		"$(step_row "$(id_of case35)" TRESUsageInAve | tr , '\n' |
 			grep -E 'gpu(sm|membw)=' | paste -sd,)"
 	same "gres/gpumembw=99,gres/gpusm=99" \
-		"$(columns "$(id_of case34)" TRESUsageInAve | tr , '\n' |
+		"$(step_row "$(id_of case34)" TRESUsageInAve | tr , '\n' |
 			grep -E 'gpu(sm|membw)=' | paste -sd,)"
 }
 
@@ -215,7 +215,7 @@ batch_script()
 	right batch nested over1 over2 array3 array4 alloc
 	id=$(id_of nested)
 	# extern has none.
-	run -0 columns "${id%.*}.extern" State,TRESUsageInTot
+	run -0 step_row "${id%.*}.extern" State,TRESUsageInTot
 	[[ $output == COMPLETED* ]]
 	same "" "$(gpu_keys "$output")"
 }

@@ -131,7 +131,7 @@ has_values()
 	local l m
 	for l; do
 		for m in sm membw energy idle; do
-			columns "$(id_of "$l")" TRESUsageInTot |
+			step_row "$(id_of "$l")" TRESUsageInTot |
 				grep -E "gres/gpu$m=[0-9]+"
 		done
 	done

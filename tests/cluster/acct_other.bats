@@ -130,7 +130,7 @@ stacked()
 	in_cluster scontrol ping >/dev/null
 	steps_end
 	right both alone
-	columns "$(id_of both)" TRESUsageInTot | grep -E '(^|,)ic/sysfs=[1-9]'
+	step_row "$(id_of both)" TRESUsageInTot | grep -E '(^|,)ic/sysfs=[1-9]'
 }
 
 @test "stacked behind Slurm's sysfs plugin" {
