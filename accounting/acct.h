@@ -66,21 +66,29 @@ void acct_step_parse(const char *title, struct acct_step *s);
 struct acct_task {
 	struct ddp_gather_task id;
 	uint64_t start;		/* with the pid, its identity */
+	int64_t exec;		/* when, us, as well as is known; of the first */
 	int pidfd;		/* -1: there is none, or it has ended */
 	bool ended;
 };
+
+/* A child that has exec'd and is not known as a task. */
+struct acct_seen {
+	pid_t pid;
+	uint64_t start;
+	int64_t exec;		/* the middle of when that can have been, us */
+	int64_t ask;		/* it is not asked about before, us */
+	bool here;		/* at this look */
+};
+
+#define ACCT_SEEN_MAX 256
 
 struct acct_tasks {
 	struct acct_task *v;
 	unsigned n, room;
 	bool pending;		/* a child may still become a task */
-	/* For so long after the first child's exec no question is asked that
-	 * is a poll, us; 0: no child has exec'd. */
-	int quiet_us;
 	int64_t looked;		/* when, us; 0: never */
-	/* The first one's exec was up to twice as long before id.asked: nobody
-	 * looked in between. */
-	int64_t late_us;
+	struct acct_seen seen[ACCT_SEEN_MAX];
+	unsigned nseen;
 	/* When the first one was found: so many children, and the last of them
 	 * began then. */
 	unsigned children;

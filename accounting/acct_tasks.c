@@ -21,10 +21,14 @@
 #include <unistd.h>
 
 #define TASKS_MAX 4096
-/* Longer than `true`; and where it says that it has GPUs, not so much longer
- * than it that what they do meanwhile counts. */
+/* Before 23.02 the question who is a task is a poll, and one that is on its way
+ * when a very short step ends puts an error on the user's terminal. So it waits
+ * for longer than `true` takes; and where the program says that it has GPUs, not
+ * for so much longer that what they do meanwhile counts. */
 #define QUIET_US 10000
 #define QUIET_GPUS_US 3000
+/* Who is no task is asked about so often, at most. */
+#define AGAIN_US 100000
 /* Who has not looked for longer knows nothing. */
 #define GAP_MOST_US 100000
 #define CHILDREN_TEXT 32768
@@ -65,7 +69,7 @@ static int exec_done(pid_t pid)
 }
 
 static int add(struct acct_tasks *t, const struct ddp_gather_task *id,
-	       uint64_t start)
+	       uint64_t start, int64_t exec)
 {
 	struct acct_task *v;
 	int pidfd;
@@ -85,23 +89,19 @@ static int add(struct acct_tasks *t, const struct ddp_gather_task *id,
 	pidfd = (int)syscall(SYS_pidfd_open, id->pid, 0);
 	ended = pidfd < 0 && errno == ESRCH;
 	t->v[t->n++] = (struct acct_task){ .id = *id, .start = start,
-					   .pidfd = pidfd, .ended = ended };
+					   .exec = exec, .pidfd = pidfd,
+					   .ended = ended };
 	return 0;
 }
 
 /*
- * A program that slurmstepd has started: one of the tasks, or an epilog? To ask
- * is a poll before 23.02, too much for each of hundreds; but all tasks were
- * there when the first one had exec'd, and mostly nobody else.
+ * All tasks were there when the first one had exec'd, and mostly nobody else:
+ * then the others need no question.
  */
-static bool is_task(const struct acct_tasks *t, pid_t pid, uint64_t start,
-		    unsigned node_tasks, struct ddp_gather_task *id)
+static bool no_question(const struct acct_tasks *t, unsigned node_tasks)
 {
-	if (ddp_gather_polls_by_task() || !t->n || t->children > node_tasks)
-		return ddp_gather_is_task(pid, t->quiet_us, id);
-	*id = t->v[0].id;
-	id->pid = pid;
-	return start <= t->newest;
+	return t->n && t->children <= node_tasks &&
+		!ddp_gather_polls_by_task();
 }
 
 /* It can say what it likes: only how soon it is asked about depends on that. */
@@ -117,20 +117,72 @@ static bool says_gpus(pid_t pid)
 	return any;
 }
 
-/* It was not so at the look before, gap us ago. */
-static void note_exec(struct acct_tasks *t, pid_t pid, int64_t gap)
+/* Not within this time after its exec. */
+static int quiet_us(const struct acct_tasks *t, pid_t pid)
 {
-	if (!t->n && (!t->quiet_us || ddp_gather_polls_by_task()))
-		t->late_us = (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2;
-	if (!t->quiet_us)
-		t->quiet_us = says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
+	if (t->n || ddp_gather_polls_by_task())
+		return 0;
+	return says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
+}
+
+/* It runs another program; that was not so at the look before, gap us ago.
+ * NULL: there is no room. */
+static struct acct_seen *note(struct acct_tasks *t, pid_t pid, uint64_t start,
+			      int64_t gap)
+{
+	struct acct_seen *s;
+
+	for (unsigned i = 0; i < t->nseen; i++)
+		if (t->seen[i].pid == pid && t->seen[i].start == start) {
+			t->seen[i].here = true;
+			return &t->seen[i];
+		}
+	if (t->nseen == ACCT_SEEN_MAX)
+		return NULL;
+	s = &t->seen[t->nseen++];
+	*s = (struct acct_seen){
+		.pid = pid, .start = start, .here = true,
+		.exec = t->looked - (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2,
+		.ask = t->looked + quiet_us(t, pid),
+	};
+	return s;
+}
+
+/* Who is gone was no task: slurmstepd, or a plugin of it, ran a program. */
+static void forget_gone(struct acct_tasks *t)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < t->nseen; i++)
+		if (t->seen[i].here)
+			t->seen[n++] = t->seen[i];
+	t->nseen = n;
+}
+
+/* A program that slurmstepd has started: one of the tasks, or an epilog, or
+ * ddp-launch's agent? True if it is a new task. */
+static bool ask(struct acct_tasks *t, pid_t pid, uint64_t start,
+		unsigned node_tasks, int64_t gap)
+{
+	struct ddp_gather_task id;
+	struct acct_seen *s;
+
+	if (no_question(t, node_tasks)) {
+		id = t->v[0].id;
+		id.pid = pid;
+		return start <= t->newest && !add(t, &id, start, 0);
+	}
+	s = note(t, pid, start, gap);
+	if (!s || t->looked < s->ask)
+		return false;
+	s->ask = t->looked + AGAIN_US;
+	return ddp_gather_is_task(pid, &id) && !add(t, &id, start, s->exec);
 }
 
 /* Looks at one child. True if it is a new task. */
 static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks,
 		    int64_t gap)
 {
-	struct ddp_gather_task id;
 	struct ddp_proc_stat st;
 
 	if (ddp_proc_stat(pid, &st) || st.ppid != getpid() ||
@@ -141,13 +193,10 @@ static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks,
 		t->pending = true;
 		return false;
 	case 1:
-		break;
+		return ask(t, pid, st.start, node_tasks, gap);
 	default:
 		return false;
 	}
-	note_exec(t, pid, gap);
-	return is_task(t, pid, st.start, node_tasks, &id) &&
-		!add(t, &id, st.start);
 }
 
 /* The next pid of a list of children; 0 at its end. */
@@ -187,6 +236,8 @@ unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
 
 	t->looked = now;
 	t->pending = false;
+	for (unsigned i = 0; i < t->nseen; i++)
+		t->seen[i].here = false;
 	while ((pid = next_pid(&s))) {
 		found += look_at(t, pid, node_tasks, gap);
 		if (!first || !found)
@@ -194,16 +245,22 @@ unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
 		/* What there is to do then does not wait for the others. */
 		note_children(t, text);
 		t->pending = true;
-		break;
+		return found;
 	}
+	forget_gone(t);
 	return found;
 }
 
 int acct_tasks_look_in(const struct acct_tasks *t)
 {
-	int us = t->n || !t->quiet_us ? 0 : ddp_gather_quiet(t->quiet_us);
+	int64_t now = ddp_io_now_us(), us = INT64_MAX;
 
-	return us ? (us + 999) / 1000 : -1;
+	for (unsigned i = 0; i < t->nseen && !t->n; i++)
+		if (t->seen[i].ask < us)
+			us = t->seen[i].ask;
+	if (us == INT64_MAX)
+		return -1;
+	return us <= now ? 1 : (int)((us - now + 999) / 1000);
 }
 
 enum life { ALIVE, ZOMBIE, GONE };

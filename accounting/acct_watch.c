@@ -37,6 +37,8 @@
 #define LOOK_MOST_MS 200
 /* Tasks that no pidfd tells of are looked at so often. */
 #define AGAIN_MS 25
+/* Of so many looks the cheapest one counts. */
+#define COSTS 4
 /* Children that have not exec'd are looked at for so long once tasks run. */
 #define PENDING_MS 600000
 
@@ -100,9 +102,24 @@ static int64_t cpu_us(void)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* What the next look will cost, us. One look that met an interrupt says nothing
+ * of it, and to put it off for that would miss the beginning by as much. */
+static int64_t next_cost(int64_t took_us)
+{
+	static int64_t last[COSTS];
+	static unsigned looks;
+	int64_t least = took_us;
+
+	last[looks++ % COSTS] = took_us;
+	for (unsigned i = 0; i < COSTS && i < looks; i++)
+		if (last[i] < least)
+			least = last[i];
+	return least;
+}
+
 /* Finer at first, when most launches end, then ever coarser; and most of the
  * time asleep where there are many children to look at. */
-static int look_ms(int64_t since, int64_t took_us)
+static int look_ms(int64_t since, int64_t cost_us)
 {
 	int ms = since < 2000 ? 3 : since < 10000 ? 10 : since < 60000 ? 25 :
 		100;
@@ -110,8 +127,8 @@ static int look_ms(int64_t since, int64_t took_us)
 
 	if (soon >= 0 && soon < ms)
 		return soon;
-	return took_us > LOOK_MOST_MS * 1000 / 8 ? LOOK_MOST_MS :
-		ms + (int)(8 * took_us / 1000);
+	return cost_us > LOOK_MOST_MS * 1000 / 8 ? LOOK_MOST_MS :
+		ms + (int)(8 * cost_us / 1000);
 }
 
 /* --- while tasks run --- */
@@ -228,9 +245,8 @@ static bool look_for_tasks(void)
 {
 	unsigned found = acct_tasks_look(&w->tasks, w->rec.node_tasks);
 
-	/* In the middle of when its exec can have been. */
 	if (found && !w->since)
-		w->since = (w->tasks.v[0].id.asked - w->tasks.late_us) * 1000;
+		w->since = w->tasks.v[0].exec * 1000;
 	if (found && !w->put)
 		share_tasks();
 	return found;
@@ -258,7 +274,7 @@ static void kick(void)
 
 static void watch(void)
 {
-	int64_t began = ddp_io_now_ms(), age, took;
+	int64_t began = ddp_io_now_ms(), age, took, cost;
 	bool found, pending;
 
 	while (!stopped()) {
@@ -268,7 +284,7 @@ static void watch(void)
 		if (w->step.kind == ACCT_OTHER)
 			return;
 		found = look_for_tasks();
-		took = cpu_us() - took;
+		cost = next_cost(cpu_us() - took);
 		if (found) {
 			if (!w->begun && acct_watch_begin())
 				break;
@@ -279,7 +295,7 @@ static void watch(void)
 			(w->tasks.pending && age < PENDING_MS);
 		if (!pending && !any_alive())
 			break;
-		wait_event(pending ? look_ms(age, took) : -1);
+		wait_event(pending ? look_ms(age, cost) : -1);
 	}
 	acct_watch_last();
 }

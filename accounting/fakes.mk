@@ -34,4 +34,4 @@ $(fake_ml): $(fake_ml_sources) tests/fakes/fake_ml.h config.h
 		$(filter-out -fsanitize%,$(AM_LDFLAGS) $(LDFLAGS)) \
 		$(filter %.c,$^) -o $@ -lm
 
-ACCT_TESTS += tests/acct/test_fake_ml.py
+ACCT_TESTS += tests/acct/test_fake_ml.py tests/acct/test_expected.py

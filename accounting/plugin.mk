@@ -33,7 +33,8 @@ EXTRA_DIST += accounting/acct_plugin.map
 # tests.
 UNIT_TESTS_ACCT = \
 	tests/unit/check_acct \
-	tests/unit/check_acct_record
+	tests/unit/check_acct_record \
+	tests/unit/check_acct_tasks
 tests_unit_check_acct_SOURCES = tests/unit/check_acct.c
 tests_unit_check_acct_CPPFLAGS = $(check_CPPFLAGS)
 tests_unit_check_acct_LDADD = libddpgpuacct.la libddpgather.la libddpgpu.la \
@@ -41,6 +42,9 @@ tests_unit_check_acct_LDADD = libddpgpuacct.la libddpgather.la libddpgpu.la \
 tests_unit_check_acct_record_SOURCES = tests/unit/check_acct_record.c
 tests_unit_check_acct_record_CPPFLAGS = $(check_CPPFLAGS)
 tests_unit_check_acct_record_LDADD = libddpgather.la $(LDADD) $(SLURM_LIBS)
+tests_unit_check_acct_tasks_SOURCES = tests/unit/check_acct_tasks.c
+tests_unit_check_acct_tasks_CPPFLAGS = $(check_CPPFLAGS)
+tests_unit_check_acct_tasks_LDADD = $(tests_unit_check_acct_LDADD)
 
 # What the plugin costs: see tests/acct/check_cost.py.
 check_PROGRAMS_ACCT = tests/cost/acct_cost

@@ -66,7 +66,6 @@ static inline bool ddp_gather_type_gathers(const char *type)
 struct ddp_gather_task {
 	pid_t pid;
 	uint32_t nodeid;	/* within the step, as Slurm counts */
-	int64_t asked;			/* when its exec was known, monotonic us */
 	void *step;			/* slurmstepd's record of the step */
 	uint32_t ntres;
 	uint64_t ids;			/* a sum over the ids of its TRES */
@@ -74,15 +73,9 @@ struct ddp_gather_task {
 
 /*
  * Is this child of slurmstepd, which has exec'd, a task under accounting? Not
- * from within get_data(). Before 23.02 nobody is for quiet_us after the first
- * time that anybody was asked about: the question is a poll there, and one
- * that is on its way when a very short step ends puts an error on the user's
- * terminal.
+ * from within get_data(). Before 23.02 the question is a poll of all tasks.
  */
-bool ddp_gather_is_task(pid_t pid, int quiet_us, struct ddp_gather_task *task);
-
-/* Until then, us; 0: ask, or nobody was asked about yet. */
-int ddp_gather_quiet(int quiet_us);
+bool ddp_gather_is_task(pid_t pid, struct ddp_gather_task *task);
 
 /* --- GRES ----------------------------------------------------------------- */
 

@@ -18,7 +18,6 @@
 
 #include "compat/ddp_compat_gather.h"
 #include "compat/ddp_compat_jobacct.h"
-#include "core/ddp_io.h"
 
 #include <errno.h>
 #include <string.h>
@@ -80,9 +79,6 @@ void ddp_gather_poll(void)
 		jobacctinfo_destroy(none);
 }
 
-/* Only one thread asks. */
-static int64_t first_asked;
-
 /* FNV-1a: the same ids in the same order. */
 static uint64_t sum_ids(const uint32_t *ids, uint32_t n)
 {
@@ -93,31 +89,14 @@ static uint64_t sum_ids(const uint32_t *ids, uint32_t n)
 	return sum;
 }
 
-int ddp_gather_quiet(int quiet_us)
+bool ddp_gather_is_task(pid_t pid, struct ddp_gather_task *task)
 {
-	int64_t left;
+	struct gather_jobacct *copy = stat_task(pid, false);
 
-	if (DDP_GATHER_BY_TASK || !first_asked)
-		return 0;
-	left = first_asked + quiet_us - ddp_io_now_us();
-	return left > 0 ? (int)left : 0;
-}
-
-bool ddp_gather_is_task(pid_t pid, int quiet_us, struct ddp_gather_task *task)
-{
-	struct gather_jobacct *copy;
-	int64_t now = ddp_io_now_us();
-
-	if (!first_asked)
-		first_asked = now;
-	if (ddp_gather_quiet(quiet_us))
-		return false;
-	copy = stat_task(pid, false);
 	if (!copy)
 		return false;
 	memset(task, 0, sizeof(*task));
 	task->pid = pid;
-	task->asked = DDP_GATHER_BY_TASK ? now : first_asked;
 	task->nodeid = copy->id.nodeid;
 	task->step = copy->id.step;
 	task->ntres = copy->ntres;

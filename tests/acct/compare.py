@@ -8,7 +8,8 @@ LABEL is what gpu_task was called with: its files in TASKS/LABEL say when each
 task of one step began and ended, where, and which GPUs Slurm gave. truth.py
 works out from the scenario what these GPUs did in that time; from that come
 the columns of sacct, as doc/accounting.md has them. One line of a table a step
-is printed, and what is wrong; the exit code is 1 if anything is.
+is printed, and what is wrong; the exit code is 1 if anything is. CLUSTER/stalls,
+if it is there, is of stalls.c.
 """
 import argparse
 import pathlib
@@ -19,7 +20,7 @@ import time
 from fractions import Fraction
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from expected import PERCENT, Step, Want  # noqa: E402
+from expected import PERCENT, Stalls, Step, Want  # noqa: E402
 
 FIELDS = ("JobIDRaw,JobID,State,NTasks,Start,End,TRESUsageInAve,"
           "TRESUsageInTot,TRESUsageInMax,TRESUsageInMaxNode,TRESUsageInMin,"
@@ -97,6 +98,7 @@ class Result:
         self.step, self.row, self.faults = step, row, []
         # Worst errors: points of means, % of the others; (exact, all) peaks.
         self.mean, self.rel, self.peaks = 0.0, {}, [0, 0]
+        self.lost = 0.0  # seconds around an end in which nobody could look
         self.cells = []
 
     def fault(self, text):
@@ -160,13 +162,12 @@ class Result:
         """Max, Min and MaxNode of a counter, over nodes."""
         by = {n: t["pcie_rx"] for n, t in want.by_node.items()}
         top, low = max(by.values()), min(by.values())
-        have = tres(self.row["TRESUsageInMax"]).get("ic/pcie", -1)
-        off = 0.01 if self.step.seconds > 2.9 else 0.07
-        if abs(have - top) > top * off + 1:
-            self.fault(f"TRESUsageInMax ic/pcie={have}, truth {top:.8g}")
-        have = tres(self.row["TRESUsageInMin"]).get("ic/pcie", -1)
-        if abs(have - low) > low * off + 1:
-            self.fault(f"TRESUsageInMin ic/pcie={have}, truth {low:.8g}")
+        for name, pick in (("Max", max), ("Min", min)):
+            have = tres(self.row[f"TRESUsageIn{name}"]).get("ic/pcie", -1)
+            if not pick(want.values("pcie_rx", min)) * 0.99 - 1 <= have <= \
+                    pick(want.values("pcie_rx", max)) * 1.01 + 1:
+                self.fault(f"TRESUsageIn{name} ic/pcie={have}, truth "
+                           f"{pick(by.values()):.8g}")
         node = re.search(r"ic/pcie=([^,]*)", self.row["TRESUsageInMaxNode"])
         if low < top * 0.85 and (not node or by.get(node[1]) != top):
             self.fault(f"TRESUsageInMaxNode {node and node[1]}, truth {by}")
@@ -184,6 +185,7 @@ def compare(options, labels):
         if row["State"].split()[0] != options.state:
             result.fault(f"State={row['State']}")
         want = Want(step, options)
+        result.lost = float(want.lost)
         for column, metrics in want.columns().items():
             for metric, limits in metrics.items():
                 result.value(column, metric, limits, options)
@@ -195,6 +197,8 @@ def compare(options, labels):
 def show(results, verbose):
     for r in results:
         errors = "  ".join(f"{k} {v:.2f} %" for k, v in sorted(r.rel.items()))
+        if r.lost:
+            errors += f"  stalls {r.lost * 1000:.0f} ms"
         print(f"| {r.step.label} | {r.step.id} | {r.step.seconds:.2f} s | "
               f"means {r.mean:.2f} points  {errors}  peaks {r.peaks[0]} of "
               f"{r.peaks[1]} | {'WRONG' if r.faults else 'right'} |")
@@ -233,6 +237,7 @@ def parser():
 def prepare(options):
     options.gpu_dir = options.gpu_dir or \
         pathlib.Path(options.cluster) / "gpu"
+    options.stalls = Stalls(pathlib.Path(options.cluster) / "stalls")
     options.absent = [m for m in options.absent.split(",") if m]
     if set(options.absent) - set(NAMES):
         raise SystemExit(f"compare.py: not metrics: {options.absent}")

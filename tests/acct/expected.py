@@ -10,7 +10,9 @@ Elsewhere it lies between what the least lucky and the luckiest readings give.
 In the same way idle time is counted in whole readings. When the first task
 began is known to some milliseconds: in steps of less than 3 s the truth may be
 that of a window 50 ms longer or shorter at each end; where the sampler came later
-than that, there are no values.
+than that, there are no values. At any length the window may be longer or shorter
+by what the machine stood still around that end of it (stalls.c): nobody can have
+seen then when a task began or ended.
 """
 import pathlib
 import sys
@@ -75,6 +77,34 @@ def read_task(path):
     if "end" not in task:
         raise SystemExit(f"compare.py: {path} does not say when it ended")
     return task
+
+
+# --- when nobody could look -------------------------------------------------
+
+class Stalls:
+    """What stalls.c wrote; no file, no stall."""
+
+    def __init__(self, path):
+        text = path.read_text(encoding="ascii") if path.exists() else ""
+        self.spans = sorted((Fraction(a), Fraction(b)) for _, a, b in
+                            (line.split() for line in text.splitlines()
+                             if line.count(" ") == 2))
+
+    def near(self, start, end):
+        """Seconds of those that reach into start … end, on any CPU."""
+        total, upto = Fraction(0), Fraction(0)
+        for a, b in self.spans:
+            if b >= start and a <= end:
+                total += max(Fraction(0), b - max(a, upto))
+                upto = max(upto, b)
+        return total
+
+    def begin(self, t):
+        """The task was seen, and the sampler started, around t."""
+        return self.near(t - Fraction(1, 20), t + Fraction(15, 100))
+
+    def end(self, t):
+        return self.near(t - Fraction(1, 50), t + Fraction(15, 100))
 
 
 # --- what must be there -----------------------------------------------------
@@ -144,7 +174,7 @@ class Want:
     """What sacct must say of a step; {column: {metric: Limits or None}}."""
 
     def __init__(self, step, options):
-        self.step, self.o = step, options
+        self.step, self.o, self.lost = step, options, Fraction(0)
         self.by_node = {n: self.node(n, x) for n, x in step.nodes.items()}
 
     def node(self, name, node):
@@ -155,12 +185,15 @@ class Want:
         minors = self.o.gpus.get(name, node.gpus)
         units = sc.find(sorted(minors), [])
         t = self.truth(sc, units, node, 0, 0)
-        # What it may be if the window is known to 50 ms only.
+        # What it may be if the window is known to 50 ms only, or worse.
         d = Fraction(5, 100) \
             if node.end - node.start < Fraction(29, 10) else Fraction(0)
         if node.end - node.start <= 3 * d:
             d = Fraction(0)
-        off = [(a, b) for a in (-d, d) for b in (-d, d)]
+        da, db = self.o.stalls.begin(node.start), self.o.stalls.end(node.end)
+        self.lost = max(self.lost, da, db)
+        off = [(a, b) for a in (-d - da, d + da) for b in (-d - db, d + db)
+               if node.start + a < node.end + b]
         t["near"] = [self.truth(sc, units, node, a, b) for a, b in off]
         for m in PERCENT:
             t[m + "_least"] = None if t[m + "_peak"] is None else \

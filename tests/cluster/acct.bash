@@ -5,6 +5,7 @@
 # sacct says is compared with the truth about a scenario. After lib and launch.
 #
 #	acct_up ARGS...		a cluster with the plugin, and gpu_task in it
+#	acct_down		its end
 #	acct_varied FILE	a scenario with curves, of 8 GPUs
 #	step LABEL SECONDS CHILDREN STAGGER SRUN-ARGS...   in the background
 #	steps_end		waits for all of them
@@ -31,7 +32,21 @@ acct_up()
 	# Static: for the C library of every root.
 	gcc -static -O1 -o "$CLUSTER_TMP/gpu_task" "$ACCT/gpu_task.c" &&
 		chmod 755 "$CLUSTER_TMP/gpu_task" &&
-		mkdir -m 1777 "$CLUSTER_TMP/tasks"
+		mkdir -m 1777 "$CLUSTER_TMP/tasks" || return 1
+	gcc -O1 -pthread -o "$CLUSTER_DIR/bin/stalls" "$ACCT/stalls.c" || return 1
+	"$CLUSTER_DIR/bin/stalls" "$CLUSTER_DIR/stalls" </dev/null >/dev/null \
+		2>&1 3>&- &
+	export STALLS_PID=$!
+}
+
+acct_down()
+{
+	if [[ -n ${STALLS_PID:-} ]]; then
+		kill "$STALLS_PID" 2>/dev/null || true
+		wait "$STALLS_PID" 2>/dev/null || true
+		unset STALLS_PID
+	fi
+	launch_down
 }
 
 acct_setup()

@@ -28,7 +28,7 @@ setup_file()
 		--conf "AuthInfo=socket=$CLUSTER_DIR/run/munge.sock,cred_expire=5"
 }
 
-teardown_file() { launch_down; }
+teardown_file() { acct_down; }
 
 setup()
 {
@@ -187,6 +187,20 @@ batch_script()
 	STEPS+=("$!:waited")
 	steps_end
 	right waited
+}
+
+# slurmstepd waits for the program that becomes the agent: it is its child for
+# that long, and no task.
+@test "--ddp-launch: what slurmstepd runs before the tasks is not the step's" {
+	local bin=$CLUSTER_DIR/bin
+	mv "$bin/ddp-agent" "$bin/ddp-agent.real"
+	printf '#!/bin/sh\nsleep 0.7\nexec %s "$@"\n' "$bin/ddp-agent.real" \
+		>"$bin/ddp-agent"
+	chmod 755 "$bin/ddp-agent"
+	step slow 6 0 0 -N2 -n4 --gpus-per-node=2 --ddp-launch
+	steps_end
+	mv "$bin/ddp-agent.real" "$bin/ddp-agent"
+	right slow
 }
 
 @test "batch, nested and overlapping steps, extern, array, salloc" {

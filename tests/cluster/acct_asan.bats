@@ -31,7 +31,7 @@ teardown_file()
 {
 	if wanted; then
 		slurmd_stop
-		launch_down
+		acct_down
 	fi
 }
 

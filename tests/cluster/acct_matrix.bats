@@ -26,7 +26,7 @@ teardown()
 	[[ -z ${DDP_ACCT_RESULTS:-} || ${BATS_TEST_COMPLETED:-} == 1 ]] ||
 		cp -r "$CLUSTER_DIR/log" "$DDP_ACCT_RESULTS.log.$BATS_TEST_NUMBER"
 	logs_clean
-	launch_down
+	acct_down
 }
 
 # matrix GATHER INTERVAL ARGS...: of acct_up.

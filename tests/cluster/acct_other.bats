@@ -20,7 +20,7 @@ teardown()
 	[[ -d $CLUSTER_DIR ]] || return 0
 	steps_end || true
 	logs_clean
-	launch_down
+	acct_down
 }
 
 # up ARGS...: a cluster, and all that setup() does elsewhere.
@@ -175,7 +175,7 @@ numbers()
 	with=$(numbers)
 	[[ $with == *fs/disk=6* ]]
 	rss=$(<"$CLUSTER_TMP/rss")
-	launch_down
+	acct_down
 	cluster_init
 	launch_up --nodes 1 --gpus 2 --cpus 32 --no-gpu-acct
 	acct_setup
