@@ -88,7 +88,9 @@ static bool stopped(void)
 {
 	struct pollfd p = { .fd = w->stop, .events = POLLIN };
 
-	return poll(&p, 1, 0) != 0;
+	/* Not where it fails: slurmstepd's other threads change their ids, and
+	 * the C library interrupts every thread for that. */
+	return poll(&p, 1, 0) > 0;
 }
 
 /* What a look costs. By the clock it would seem to cost the more the busier the

@@ -34,7 +34,8 @@ EXTRA_DIST += accounting/acct_plugin.map
 UNIT_TESTS_ACCT = \
 	tests/unit/check_acct \
 	tests/unit/check_acct_record \
-	tests/unit/check_acct_tasks
+	tests/unit/check_acct_tasks \
+	tests/unit/check_acct_watch
 tests_unit_check_acct_SOURCES = tests/unit/check_acct.c
 tests_unit_check_acct_CPPFLAGS = $(check_CPPFLAGS)
 tests_unit_check_acct_LDADD = libddpgpuacct.la libddpgather.la libddpgpu.la \
@@ -45,6 +46,9 @@ tests_unit_check_acct_record_LDADD = libddpgather.la $(LDADD) $(SLURM_LIBS)
 tests_unit_check_acct_tasks_SOURCES = tests/unit/check_acct_tasks.c
 tests_unit_check_acct_tasks_CPPFLAGS = $(check_CPPFLAGS)
 tests_unit_check_acct_tasks_LDADD = $(tests_unit_check_acct_LDADD)
+tests_unit_check_acct_watch_SOURCES = tests/unit/check_acct_watch.c
+tests_unit_check_acct_watch_CPPFLAGS = $(check_CPPFLAGS)
+tests_unit_check_acct_watch_LDADD = $(tests_unit_check_acct_LDADD)
 
 # What the plugin costs: see tests/acct/check_cost.py.
 check_PROGRAMS_ACCT = tests/cost/acct_cost
