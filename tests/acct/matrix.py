@@ -158,8 +158,8 @@ def run(argv):
     p.add_argument("--gather", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--small", action="store_true")
-    p.add_argument("--at-once", type=int, default=6)
-    p.add_argument("--gap", type=float, default=0.35)
+    p.add_argument("--at-once", type=int, default=4)
+    p.add_argument("--gap", type=float, default=0.5)
     options = compare.prepare(p.parse_args(argv))
     options.slurm = slurm_version(options)
     (options.gpu_dir / "scenario").write_text(
