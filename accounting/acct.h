@@ -71,7 +71,7 @@ struct acct_task {
 	bool ended;
 };
 
-/* A child that has exec'd and is not known as a task. */
+/* A child that has exec'd and is not known as a task, before the first is. */
 struct acct_seen {
 	pid_t pid;
 	uint64_t start;

@@ -118,9 +118,9 @@ static bool says_gpus(pid_t pid)
 }
 
 /* Not within this time after its exec. */
-static int quiet_us(const struct acct_tasks *t, pid_t pid)
+static int quiet_us(pid_t pid)
 {
-	if (t->n || ddp_gather_polls_by_task())
+	if (ddp_gather_polls_by_task())
 		return 0;
 	return says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
 }
@@ -143,7 +143,7 @@ static struct acct_seen *note(struct acct_tasks *t, pid_t pid, uint64_t start,
 	*s = (struct acct_seen){
 		.pid = pid, .start = start, .here = true,
 		.exec = t->looked - (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2,
-		.ask = t->looked + quiet_us(t, pid),
+		.ask = t->looked + quiet_us(pid),
 	};
 	return s;
 }
@@ -172,6 +172,8 @@ static bool ask(struct acct_tasks *t, pid_t pid, uint64_t start,
 		id.pid = pid;
 		return start <= t->newest && !add(t, &id, start, 0);
 	}
+	if (t->n)
+		return ddp_gather_is_task(pid, &id) && !add(t, &id, start, 0);
 	s = note(t, pid, start, gap);
 	if (!s || t->looked < s->ask)
 		return false;

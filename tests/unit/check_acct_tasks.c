@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FEW 4
+#define MANY (ACCT_SEEN_MAX + 44)
 #define WAIT_MS 20000
 
 static struct acct_tasks tasks;
@@ -28,7 +28,7 @@ static struct child {
 	pid_t pid;
 	int go;			/* it execs when this is closed */
 	bool task;
-} child[FEW];
+} child[MANY];
 static unsigned nchild, asked;
 
 /* --- what slurmstepd brings --- */
@@ -213,6 +213,22 @@ START_TEST(the_others_and_who_comes_later)
 }
 END_TEST
 
+/* Where each is asked about: because a release does, or as there are more
+ * children than the step has tasks. */
+START_TEST(none_of_many_is_passed_over)
+{
+	for (unsigned i = 0; i < MANY; i++)
+		(void)forked(true);
+	for (unsigned i = 0; i < MANY; i++)
+		released(i);
+	ck_assert_uint_eq(looked(1), 1);
+	ck_assert_uint_eq(acct_tasks_look(&tasks, 1), MANY - 1);
+	ck_assert(!tasks.pending);
+	for (unsigned i = 0; i < MANY; i++)
+		killed(i);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const list[] = {
@@ -220,6 +236,7 @@ int main(void)
 		a_program_that_stays,
 		not_asked_at_once_where_that_is_a_poll,
 		the_others_and_who_comes_later,
+		none_of_many_is_passed_over,
 	};
 
 	return check_run("acct_tasks", list, CHECK_COUNT(list), NULL);
