@@ -77,7 +77,7 @@ struct acct_seen {
 	uint64_t start;
 	int64_t exec;		/* the middle of when that can have been, us */
 	int64_t ask;		/* it is not asked about before, us */
-	bool here;		/* at this look */
+	int64_t looked;		/* at this look it was there, us */
 };
 
 #define ACCT_SEEN_MAX 256

@@ -94,16 +94,6 @@ static int add(struct acct_tasks *t, const struct ddp_gather_task *id,
 	return 0;
 }
 
-/*
- * All tasks were there when the first one had exec'd, and mostly nobody else:
- * then the others need no question.
- */
-static bool no_question(const struct acct_tasks *t, unsigned node_tasks)
-{
-	return t->n && t->children <= node_tasks &&
-		!ddp_gather_polls_by_task();
-}
-
 /* It can say what it likes: only how soon it is asked about depends on that. */
 static bool says_gpus(pid_t pid)
 {
@@ -117,12 +107,17 @@ static bool says_gpus(pid_t pid)
 	return any;
 }
 
-/* Not within this time after its exec. */
-static int quiet_us(pid_t pid)
+/* When to ask about it. Those of one look are alike: one environment is read,
+ * not hundreds. */
+static int64_t ask_at(const struct acct_tasks *t, pid_t pid, int64_t exec)
 {
+	const struct acct_seen *last = t->nseen ? &t->seen[t->nseen - 1] : NULL;
+
 	if (ddp_gather_polls_by_task())
-		return 0;
-	return says_gpus(pid) ? QUIET_GPUS_US : QUIET_US;
+		return t->looked;
+	if (last && last->exec == exec)
+		return last->ask;
+	return t->looked + (says_gpus(pid) ? QUIET_GPUS_US : QUIET_US);
 }
 
 /* It runs another program; that was not so at the look before, gap us ago.
@@ -130,22 +125,21 @@ static int quiet_us(pid_t pid)
 static struct acct_seen *note(struct acct_tasks *t, pid_t pid, uint64_t start,
 			      int64_t gap)
 {
-	struct acct_seen *s;
+	int64_t exec = t->looked - (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2;
+	struct acct_seen s = { .pid = pid, .start = start, .exec = exec };
+	unsigned i;
 
-	for (unsigned i = 0; i < t->nseen; i++)
-		if (t->seen[i].pid == pid && t->seen[i].start == start) {
-			t->seen[i].here = true;
-			return &t->seen[i];
-		}
-	if (t->nseen == ACCT_SEEN_MAX)
+	for (i = 0; i < t->nseen; i++)
+		if (t->seen[i].pid == pid && t->seen[i].start == start)
+			break;
+	if (i == ACCT_SEEN_MAX)
 		return NULL;
-	s = &t->seen[t->nseen++];
-	*s = (struct acct_seen){
-		.pid = pid, .start = start, .here = true,
-		.exec = t->looked - (gap < GAP_MOST_US ? gap : GAP_MOST_US) / 2,
-		.ask = t->looked + quiet_us(pid),
-	};
-	return s;
+	if (i == t->nseen) {
+		s.ask = ask_at(t, pid, exec);
+		t->seen[t->nseen++] = s;
+	}
+	t->seen[i].looked = t->looked;
+	return &t->seen[i];
 }
 
 /* Who is gone was no task: slurmstepd, or a plugin of it, ran a program. */
@@ -154,31 +148,40 @@ static void forget_gone(struct acct_tasks *t)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < t->nseen; i++)
-		if (t->seen[i].here)
+		if (t->seen[i].looked == t->looked)
 			t->seen[n++] = t->seen[i];
 	t->nseen = n;
 }
 
-/* A program that slurmstepd has started: one of the tasks, or an epilog, or
- * ddp-launch's agent? True if it is a new task. */
-static bool ask(struct acct_tasks *t, pid_t pid, uint64_t start,
-		unsigned node_tasks, int64_t gap)
+/* A program that slurmstepd has started: the first task, or ddp-launch's agent,
+ * or a plugin's? True if it is the task. */
+static bool is_first(struct acct_tasks *t, pid_t pid, uint64_t start,
+		     int64_t gap)
 {
+	struct acct_seen *s = note(t, pid, start, gap);
 	struct ddp_gather_task id;
-	struct acct_seen *s;
 
-	if (no_question(t, node_tasks)) {
-		id = t->v[0].id;
-		id.pid = pid;
-		return start <= t->newest && !add(t, &id, start, 0);
-	}
-	if (t->n)
-		return ddp_gather_is_task(pid, &id) && !add(t, &id, start, 0);
-	s = note(t, pid, start, gap);
 	if (!s || t->looked < s->ask)
 		return false;
 	s->ask = t->looked + AGAIN_US;
 	return ddp_gather_is_task(pid, &id) && !add(t, &id, start, s->exec);
+}
+
+/*
+ * Another one of the tasks, or an epilog? To ask is a poll before 23.02, too
+ * much for each of hundreds; but all tasks were there when the first one had
+ * exec'd, and mostly nobody else.
+ */
+static bool is_another(struct acct_tasks *t, pid_t pid, uint64_t start,
+		       unsigned node_tasks)
+{
+	struct ddp_gather_task id;
+
+	if (ddp_gather_polls_by_task() || t->children > node_tasks)
+		return ddp_gather_is_task(pid, &id) && !add(t, &id, start, 0);
+	id = t->v[0].id;
+	id.pid = pid;
+	return start <= t->newest && !add(t, &id, start, 0);
 }
 
 /* Looks at one child. True if it is a new task. */
@@ -195,7 +198,8 @@ static bool look_at(struct acct_tasks *t, pid_t pid, unsigned node_tasks,
 		t->pending = true;
 		return false;
 	case 1:
-		return ask(t, pid, st.start, node_tasks, gap);
+		return t->n ? is_another(t, pid, st.start, node_tasks) :
+			is_first(t, pid, st.start, gap);
 	default:
 		return false;
 	}
@@ -238,8 +242,6 @@ unsigned acct_tasks_look(struct acct_tasks *t, unsigned node_tasks)
 
 	t->looked = now;
 	t->pending = false;
-	for (unsigned i = 0; i < t->nseen; i++)
-		t->seen[i].here = false;
 	while ((pid = next_pid(&s))) {
 		found += look_at(t, pid, node_tasks, gap);
 		if (!first || !found)

@@ -4,8 +4,8 @@
 # What sacct says of the GPUs of steps, beside the truth about the scenario
 # that they were in: every number here was read from slurmdbd. acct_other.bats
 # has what needs another configuration, acct_matrix.bats the long matrix of steps
-# of 3 s and more. Here they last for 6 s: 1 % is asked for, and 30 ms in which the machine
-# runs something else, when a step begins, are that of 3 s.
+# of 3 s and more. Here they last for 6 s: 1 % is asked for, and 30 ms in which
+# the machine runs something else, when a step begins, are that of 3 s.
 #
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154 # code for other shells; bats
 

@@ -9,7 +9,6 @@
 #include "accounting/acct_watch.h"
 #include "tests/unit/check_main.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 static bool over(void)
